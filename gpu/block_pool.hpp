@@ -12,12 +12,21 @@
 
 namespace eldr::gpu {
 
+/// Hash of a block of tokens that follows a prefix of hash `parent` (0: no prefix). Collisions cost
+/// time, never a false hit.
+using prefix_hash = std::uint64_t (*)(std::uint64_t parent, std::span<const token_id> tokens);
+std::uint64_t default_prefix_hash(std::uint64_t parent, std::span<const token_id> tokens);
+
 /// Allocator with prefix cache. A block is in one of three states: free, cached (published, no
 /// pins, evictable in order of last use) or pinned (pin count > 0; published or private).
-/// Single-threaded; all operations are deterministic.
+/// Single-threaded; all operations are deterministic. Misuse (an id outside the pool, a pin on a
+/// free block, an unpin without a pin, a block published twice as different prefixes) throws
+/// std::runtime_error.
 class block_pool {
  public:
-  block_pool(std::uint32_t block_count, std::uint32_t block_tokens);
+  /// Throws std::runtime_error if a count is 0.
+  block_pool(std::uint32_t block_count, std::uint32_t block_tokens,
+             prefix_hash hash = &default_prefix_hash);
   ~block_pool();
   block_pool(block_pool&&) noexcept;
   block_pool& operator=(block_pool&&) noexcept;
@@ -27,19 +36,21 @@ class block_pool {
   std::vector<block_id> match_and_pin(std::span<const token_id> tokens);
 
   /// `count` private blocks, pinned once each, evicting cached ones (least recently used, leaves
-  /// before their parents) as needed. None, and nothing changed, if there are not enough.
+  /// before their parents) as needed. None, and nothing changed, if there are not enough. When only
+  /// parents of pinned blocks are left to evict, their children become private.
   std::optional<std::vector<block_id>> allocate(std::uint32_t count);
 
   /// Makes the full blocks of `tokens` (the first n/B of `blocks`) available to match. All layers
   /// of them must have been written. A block whose prefix is already published by another block
-  /// stays private. Partial last blocks are never published.
+  /// stays private; what follows it is published behind the other. Partial last blocks are never
+  /// published. `blocks` must be pinned; it may be longer than n/B.
   void publish(std::span<const token_id> tokens, std::span<const block_id> blocks);
 
   void pin(std::span<const block_id> blocks);
   /// Undoes one pin each. A private block with no pin left becomes free, a published one cached.
   void unpin(std::span<const block_id> blocks);
 
-  /// Forgets all cached prefixes that nobody pins.
+  /// Forgets all cached blocks. Pinned blocks that are published behind one become private.
   void drop_cache();
 
   std::uint32_t block_count() const noexcept;
