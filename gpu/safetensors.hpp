@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpu/weight_dtype.hpp"
+#include "gpu/tensor_view.hpp"
 
 namespace eldr::gpu {
 

@@ -8,20 +8,9 @@
 
 #include "gpu/model_config.hpp"
 #include "gpu/model_files.hpp"
-#include "gpu/weight_dtype.hpp"
+#include "gpu/tensor_view.hpp"
 
 namespace eldr::gpu {
-
-/// A row-major matrix [rows][cols], or a vector with rows = 1. `data` is aligned to the size of an
-/// element, no more.
-struct tensor_view {
-  weight_dtype dtype = weight_dtype::f32;
-  const std::byte* data = nullptr;
-  std::uint32_t rows = 0;
-  std::uint32_t cols = 0;
-
-  std::size_t bytes() const { return std::size_t{rows} * cols * bytes_of(dtype); }
-};
 
 struct expert_weights {
   tensor_view gate;  ///< [expert_width][hidden]
@@ -60,6 +49,7 @@ class model_weights {
 
  private:
   class loader;
+  static layer_weights load_layer(loader& tensors, const model_geometry& g, std::uint32_t index);
 
   std::shared_ptr<const model_files> files_;
   std::vector<std::unique_ptr<std::byte[]>> copies_;  ///< Of unaligned tensors.

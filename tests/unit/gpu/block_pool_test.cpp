@@ -303,13 +303,21 @@ class random_requests {
   std::vector<tokens_t> history_;
 };
 
-class block_pool_property : public testing::TestWithParam<eldr::gpu::prefix_hash> {};
+struct named_hash {
+  const char* name;
+  eldr::gpu::prefix_hash hash;
+};
+void PrintTo(const named_hash& h, std::ostream* out) {
+  *out << h.name;
+}
+
+class block_pool_property : public testing::TestWithParam<named_hash> {};
 
 TEST_P(block_pool_property, equals_the_reference_under_random_requests) {
   std::size_t hits = 0;
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    random_requests run(seed, GetParam());
+    random_requests run(seed, GetParam().hash);
     for (int i = 0; i < 120; ++i) {
       run.step();
       if (HasFatalFailure()) {
@@ -322,8 +330,9 @@ TEST_P(block_pool_property, equals_the_reference_under_random_requests) {
   EXPECT_GT(hits, 10000U) << "the runs no longer exercise the cache";
 }
 INSTANTIATE_TEST_SUITE_P(hashes, block_pool_property,
-                         testing::Values(&eldr::gpu::default_prefix_hash, &constant_hash,
-                                         &one_bit_hash));
+                         testing::Values(named_hash{"good", &eldr::gpu::default_prefix_hash},
+                                         named_hash{"constant", &constant_hash},
+                                         named_hash{"one_bit", &one_bit_hash}));
 
 tokens_t iota(std::size_t n, token_id first = 0) {
   tokens_t tokens(n);
