@@ -66,7 +66,7 @@ class memory_network {
   class impl;
 
  private:
-  std::unique_ptr<impl> impl_;
+  std::shared_ptr<impl> impl_;  // Frames watch it: they may outlive the network.
 };
 
 }  // namespace eldr::messages

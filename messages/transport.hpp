@@ -93,9 +93,27 @@ struct transport_limits {
   std::uint32_t frame_bytes_max = 1u << 20;         ///< Larger messages are refused by send().
   std::uint32_t credit_frames = 256;                ///< Bulk frames in flight per session and direction.
   std::size_t queue_bytes_max = 64u << 20;          ///< Per peer, waiting for credits or the wire.
-  std::uint32_t queue_frames_max = 16384;
+  std::uint32_t queue_frames_max = 16384;           ///< Bulk frames, likewise.
+  std::uint32_t reserved_frames_max = 4096;         ///< Reserved frames per peer, waiting for the wire.
   std::uint32_t gets_in_flight = 8;                 ///< Outstanding reads per get() call.
   std::uint32_t dial_timeout_ms = 2000;
+};
+
+/// What a transport has done since it was made. Totals only grow.
+struct transport_counters {
+  std::uint64_t sessions_open = 0;        ///< Instantaneous.
+  std::uint64_t sessions_total = 0;
+  std::uint64_t frames_sent = 0;
+  std::uint64_t frames_received = 0;
+  std::uint64_t bytes_sent = 0;           ///< Payload.
+  std::uint64_t bytes_received = 0;
+  std::uint64_t credit_stalls = 0;        ///< Bulk frames that had to wait for credits.
+  std::uint64_t late_frames_dropped = 0;  ///< Frames of sessions that had ended.
+  std::uint64_t malformed = 0;            ///< Sessions ended for what the peer sent.
+  std::uint64_t handshakes_refused = 0;   ///< Bootstrap connections that led to no session.
+  std::uint64_t gets = 0;
+  std::uint64_t get_bytes = 0;
+  std::uint64_t sleeps = 0;               ///< Times that the progress thread went to sleep.
 };
 
 /// One node's end of all its sessions. All methods may be called from any thread unless stated.
@@ -114,20 +132,25 @@ class transport {
   /// Opens a session with the node at `address`; answered by opened() or dial_failed().
   virtual void dial(const std::string& address) = 0;
 
-  /// Queues a message; never blocks. Order holds per session and traffic class.
+  /// Queues a message; never blocks. Order holds per session and traffic class. A message that is
+  /// too large ends the session as an overflow does: nothing is lost in silence.
   virtual send_result send(session_id, outgoing_ptr) = 0;
 
   /// Ends a session at both ends; ended(closed_here) follows. Unknown sessions are ignored.
   virtual void close(session_id, const std::string& detail) = 0;
 
   /// One-sided read of `ranges` from a peer's region. Every range is checked against the
-  /// descriptor first. `done` is called once, from the transport's thread.
+  /// descriptor first. `done` is called once, from the transport's thread; if the session ended,
+  /// after ended().
   virtual void get(session_id, std::uint32_t region, std::vector<get_range> ranges,
                    get_callback done) = 0;
 
   /// Sends what is queued (bounded wait), ends all sessions and stops events. Idempotent; after
-  /// it returns no callback runs.
+  /// it returns no callback runs. The sessions' last events are delivered before it returns, hence
+  /// it must not be called from a callback (std::logic_error).
   virtual void stop() = 0;
+
+  virtual transport_counters counters() const = 0;
 
   virtual const identity& self() const noexcept = 0;
 };
