@@ -48,10 +48,9 @@ struct limit_options {
   std::uint32_t prefill_queue_max = 64;      ///< Waiting tasks per prefill worker.
   std::uint32_t decode_queue_max = 64;       ///< Waiting tasks per decode worker.
   std::uint32_t decode_batch_max = 16;       ///< Sequences in a decode step.
-  std::uint32_t prefill_chunk_tokens = 256;  ///< A multiple of kv.block_tokens.
+  std::uint32_t prefill_chunk_tokens = 256;  ///< Of a prompt in one step; rounded down to blocks.
   std::uint32_t retries_max = 3;             ///< New attempts after the first.
   std::uint32_t router_queue_max = 1024;     ///< Submits held by a router.
-  std::uint32_t cancelled_max = 1024;        ///< Cancelled attempts that a worker remembers.
   std::uint32_t client_buffer_bytes_max = 1u << 20;
   std::uint32_t frame_bytes_max = 1u << 20;
   std::uint32_t peer_queue_bytes_max = 64u << 20;

@@ -347,14 +347,6 @@ void manifest_reader::check_relations() const {
                      t.heartbeat_ms, t.health_deadline_ms));
   }
   const limit_options& l = result_.limits;
-  const std::uint32_t block = result_.kv.block_tokens;
-  if (l.prefill_chunk_tokens % block != 0) {
-    fail(mark_of("limits.prefill_chunk_tokens"),
-         fmt::format("'limits.prefill_chunk_tokens' is {}, but must be a multiple of "
-                     "kv.block_tokens = {}; {} would do",
-                     l.prefill_chunk_tokens, block,
-                     std::max(l.prefill_chunk_tokens / block, 1u) * block));
-  }
   if (l.peer_queue_bytes_max < l.frame_bytes_max) {
     fail(mark_of("limits.peer_queue_bytes_max"),
          fmt::format("'limits.peer_queue_bytes_max' is {}, but must hold one frame of "

@@ -204,8 +204,6 @@ INSTANTIATE_TEST_SUITE_P(
             "must exceed route_ms + queue_ms + pull_ms = 30000"},
         bad_manifest{"rare heartbeats", "timeouts:\n  heartbeat_ms: 501\n" + minimal_nodes,
                      ":2:3: ", "at most half"},
-        bad_manifest{"chunk across blocks", "kv: {block_tokens: 24}\n" + minimal_nodes, ": ",
-                     "240 would do"},
         bad_manifest{
             "frame above queue",
             "limits: {frame_bytes_max: 2000000, peer_queue_bytes_max: 1000000}\n" + minimal_nodes,
@@ -233,7 +231,6 @@ TEST(manifest, printed_manifest_parses_to_the_same) {
         seed->at(m) = random();
       }
     }
-    m.limits.prefill_chunk_tokens = m.kv.block_tokens;
     m.timeouts.heartbeat_ms = 250;
     m.timeouts.lease_ms = 3'600'000;
     m.timeouts.route_ms = m.timeouts.queue_ms = m.timeouts.pull_ms = 10 + round;

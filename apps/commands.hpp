@@ -1,0 +1,22 @@
+#pragma once
+/// The subcommands of `eldr`, one file each.
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <functional>
+
+namespace eldr::apps {
+
+/// What the command line asks for; returns the exit code. Faults are exceptions derived from
+/// std::exception whose text is one sentence for people.
+using command = std::function<int()>;
+
+// Each adds its subcommand to `app`; when the command line names it, `chosen` is set.
+void add_up(CLI::App& app, command& chosen);
+void add_manifest(CLI::App& app, command& chosen);
+
+/// `--manifest FILE`, for commands that attach to a running cluster: $ELDR_MANIFEST if not given,
+/// else cluster.yaml.
+CLI::Option* add_manifest_option(CLI::App& app, std::filesystem::path& file);
+
+}  // namespace eldr::apps
