@@ -148,6 +148,7 @@ struct PrefillTask {
   sampling       @3 :Sampling;
   generated      @4 :UInt32;
   label          @5 :Text;
+  avoid          @6 :List(Text);   # From Submit, for the choice of the decode worker.
 }
 
 struct Handoff {
@@ -161,7 +162,8 @@ struct Handoff {
   tokenCount     @5 :UInt32;    # Tokens of the prompt (and of the resumed stream).
   generated      @6 :UInt32;    # Position of firstToken among the generated tokens.
   label          @7 :Text;
-  fingerprint    @8 :UInt64;
+  fingerprint    @8 :UInt64;    # Of the prefill worker; the decode worker's must be equal.
+  avoid          @9 :List(Text);
 }
 
 struct DecodeTask {
