@@ -406,6 +406,10 @@ std::size_t memory_network::advance_to(std::int64_t now_ns) {
   return delivered;
 }
 
+void memory_network::set_now(std::int64_t now_ns) {
+  impl_->events().set_now(now_ns);
+}
+
 bool memory_network::deliver_one() {
   return impl_->events().run_next(now_ns());
 }

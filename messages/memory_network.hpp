@@ -40,6 +40,9 @@ class memory_network {
   /// Moves the clock to `now_ns` (never back) and delivers every event due by then, in order of due
   /// time, ties by seed. Returns how many.
   std::size_t advance_to(std::int64_t now_ns);
+  /// Moves the clock to `now_ns` (never back) and delivers nothing: what is due waits for
+  /// deliver_one().
+  void set_now(std::int64_t now_ns);
   /// Delivers one event if one is due at or before now.
   bool deliver_one();
 

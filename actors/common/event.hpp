@@ -87,9 +87,9 @@ struct described {
 /// Node to the node's other actors: take nothing new, finish what runs.
 struct drain {};
 
-using event = std::variant<incoming, peer_up, peer_down, dial_failed, wake, step_done, get_done,
-                           sum_rows, rows_summed, stop_request, request_ended, describe,
-                           described, drain>;
+using event =
+    std::variant<incoming, peer_up, peer_down, dial_failed, wake, step_done, get_done, sum_rows,
+                 rows_summed, stop_request, request_ended, describe, described, drain>;
 
 /// Where events for an actor are put; callable from any thread.
 class mailbox {

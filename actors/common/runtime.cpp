@@ -43,8 +43,10 @@ class caf_mailbox final : public mailbox {
 
 class core_actor final : public caf::event_based_actor, private context {
  public:
-  core_actor(caf::actor_config& config, std::string name, std::unique_ptr<core> core,
-             const environment& env, std::function<actor_ref(const std::string&, std::unique_ptr<eldr::actors::core>)> spawn)
+  core_actor(
+      caf::actor_config& config, std::string name, std::unique_ptr<core> core,
+      const environment& env,
+      std::function<actor_ref(const std::string&, std::unique_ptr<eldr::actors::core>)> spawn)
       : caf::event_based_actor(config),
         name_(std::move(name)),
         core_(std::move(core)),
@@ -84,7 +86,8 @@ class core_actor final : public caf::event_based_actor, private context {
         fault(broken.getDescription().cStr());
         return;
       }
-      env_.transport->close(from->session, std::string("malformed message: ") + broken.getDescription().cStr());
+      env_.transport->close(from->session,
+                            std::string("malformed message: ") + broken.getDescription().cStr());
     } catch (const std::exception& broken) {
       fault(broken.what());
     }
@@ -107,7 +110,8 @@ class core_actor final : public caf::event_based_actor, private context {
       return;
     }
     armed_ns_ = due_ns;
-    delayed_send(this, std::chrono::nanoseconds(std::max<std::int64_t>(due_ns - now_ns(), 0)), alarm{});
+    delayed_send(this, std::chrono::nanoseconds(std::max<std::int64_t>(due_ns - now_ns(), 0)),
+                 alarm{});
   }
   actor_ref spawn(const std::string& name, std::unique_ptr<core> core) override {
     return spawn_(name, std::move(core));
@@ -137,7 +141,8 @@ struct system_config : caf::actor_system_config {
 }  // namespace
 
 struct runtime::impl {
-  impl(environment e, mode m, std::uint32_t threads) : env(std::move(e)), config(m, threads), system(config) {
+  impl(environment e, mode m, std::uint32_t threads)
+      : env(std::move(e)), config(m, threads), system(config) {
     if (m == mode::driven) {
       driven = dynamic_cast<caf::scheduler::test_coordinator*>(&system.scheduler());
     }
@@ -155,14 +160,16 @@ struct runtime::impl {
     if (stopped) {
       return nullptr;
     }
-    auto actor = system.spawn<core_actor>(name, std::move(core), env,
-                                          [this](const std::string& n, std::unique_ptr<eldr::actors::core> c) {
-                                            return spawn(n, std::move(c));
-                                          });
+    auto actor = system.spawn<core_actor>(
+        name, std::move(core), env,
+        [this](const std::string& n, std::unique_ptr<eldr::actors::core> c) {
+          return spawn(n, std::move(c));
+        });
     const std::lock_guard lock(actors_mutex);
     // Forget the ended ones now and then: requests come and go.
     if (actors.size() > 2 * live_estimate + 64) {
-      std::erase_if(actors, [](const caf::actor_addr& a) { return !caf::actor_cast<caf::actor>(a); });
+      std::erase_if(actors,
+                    [](const caf::actor_addr& a) { return !caf::actor_cast<caf::actor>(a); });
       live_estimate = actors.size();
     }
     actors.push_back(actor.address());
@@ -175,7 +182,9 @@ struct runtime::impl {
 runtime::runtime(environment env, mode m, std::uint32_t threads)
     : impl_(std::make_unique<impl>(std::move(env), m, threads)) {}
 
-runtime::~runtime() { stop(); }
+runtime::~runtime() {
+  stop();
+}
 
 actor_ref runtime::spawn(const std::string& name, std::unique_ptr<core> core) {
   return impl_->spawn(name, std::move(core));
@@ -203,7 +212,9 @@ void runtime::stop() {
   impl_->system.await_all_actors_done();
 }
 
-std::size_t runtime::runnable() const { return impl_->driven->jobs.size(); }
+std::size_t runtime::runnable() const {
+  return impl_->driven->jobs.size();
+}
 
 void runtime::run_one(std::size_t index) {
   auto& jobs = impl_->driven->jobs;
@@ -218,7 +229,8 @@ std::optional<std::int64_t> runtime::next_timeout_ns() const {
     return std::nullopt;
   }
   const auto left = clock.schedule().begin()->first - clock.current_time;
-  return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(left).count(), 0);
+  return std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(left).count(),
+                                0);
 }
 
 void runtime::advance(std::int64_t delta_ns) {

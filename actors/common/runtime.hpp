@@ -22,7 +22,8 @@ struct environment {
 };
 
 /// The actors of one node. In `threads` mode they run on CAF's scheduler (policy sharing) and
-/// delays are real; in `driven` mode nothing runs until the driver says so and time is the driver's.
+/// delays are real; in `driven` mode nothing runs until the driver says so and time is the
+/// driver's.
 class runtime {
  public:
   enum class mode : std::uint8_t { threads, driven };

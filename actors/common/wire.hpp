@@ -61,7 +61,9 @@ inline std::vector<std::string> read(capnp::List<capnp::Text>::Reader in) {
   return out;
 }
 
-inline std::string read(capnp::Text::Reader in) { return {in.cStr(), in.size()}; }
+inline std::string read(capnp::Text::Reader in) {
+  return {in.cStr(), in.size()};
+}
 
 inline void write(capnp::List<std::uint32_t>::Builder out, std::span<const std::uint32_t> in) {
   for (unsigned i = 0; i < in.size(); ++i) {
@@ -76,8 +78,8 @@ inline void write(capnp::List<capnp::Text>::Builder out, std::span<const std::st
 }
 
 inline kv_ref read(wire::KvRef::Reader in) {
-  return {read(in.getNode()),   in.getIncarnation(),   in.getLease(),
-          in.getRegion(),       read(in.getBlocks()),  in.getTokens()};
+  return {read(in.getNode()), in.getIncarnation(),  in.getLease(),
+          in.getRegion(),     read(in.getBlocks()), in.getTokens()};
 }
 
 inline void write(wire::KvRef::Builder out, const kv_ref& ref) {
@@ -97,7 +99,9 @@ inline messages::outgoing_ptr make_message(wire::ActorKind to, std::size_t paylo
 }
 
 /// Words that a list of 32-bit values takes.
-constexpr std::size_t words_for_u32(std::size_t count) { return count / 2 + 2; }
+constexpr std::size_t words_for_u32(std::size_t count) {
+  return count / 2 + 2;
+}
 
 /// Failed{...}, to the request (through its gateway).
 struct failure {

@@ -78,7 +78,8 @@ bool worker_core::accept(context& ctx, const peer_ptr& router, std::uint64_t num
     on_cancel(ctx, older);
   }
   if (draining_) {
-    fail(ctx, origin, wire::FailReason::DRAINING, "the worker is draining", ctx.transport().self().node);
+    fail(ctx, origin, wire::FailReason::DRAINING, "the worker is draining",
+         ctx.transport().self().node);
     return false;
   }
   return true;

@@ -52,8 +52,8 @@ void decoder_core::on_task(context& ctx, const peer_ptr& router, wire::DecodeTas
     abandon(ctx, s.origin, s.kv);
     return;
   }
-  const auto refuse = [&](wire::FailReason reason, const std::string& why, const std::string& suspect,
-                          std::uint32_t retry_after_ms) {
+  const auto refuse = [&](wire::FailReason reason, const std::string& why,
+                          const std::string& suspect, std::uint32_t retry_after_ms) {
     fail(ctx, s.origin, reason, why, suspect, retry_after_ms);
     abandon(ctx, s.origin, s.kv);
   };
@@ -62,11 +62,12 @@ void decoder_core::on_task(context& ctx, const peer_ptr& router, wire::DecodeTas
     refuse(wire::FailReason::INVALID, "the decode task contradicts itself", {}, 0);
   } else if (blocks_needed(s) > pool_.block_count()) {
     refuse(wire::FailReason::TOO_LARGE,
-           "prompt and answer need " + std::to_string(blocks_needed(s)) + " KV blocks, the pool has " +
-               std::to_string(pool_.block_count()),
+           "prompt and answer need " + std::to_string(blocks_needed(s)) +
+               " KV blocks, the pool has " + std::to_string(pool_.block_count()),
            {}, 0);
   } else if (count(phase::queued) >= limits().decode_queue_max) {
-    refuse(wire::FailReason::OVERLOADED, "the decode queue is full", ctx.transport().self().node, 100);
+    refuse(wire::FailReason::OVERLOADED, "the decode queue is full", ctx.transport().self().node,
+           100);
   } else {
     s.deadline_ns = ctx.now_ns() + ms_to_ns(limits().queue_ms);
     sequences_.emplace(next_ticket_++, std::move(s));
@@ -139,7 +140,8 @@ void decoder_core::start_pull(context& ctx, std::uint64_t ticket, sequence& s) {
     return;
   }
   if (peer->id.layout != ctx.transport().self().layout) {
-    give_up(ctx, ticket, wire::FailReason::INVALID, s.kv.node + " has another KV layout", s.kv.node);
+    give_up(ctx, ticket, wire::FailReason::INVALID, s.kv.node + " has another KV layout",
+            s.kv.node);
     return;
   }
   s.prefill = peer->session;
@@ -270,7 +272,7 @@ void decoder_core::on_token(context& ctx, std::uint64_t ticket, sequence& s, gpu
   ++s.tokens_done;
   ++tokens_;
   s.last_token = token;
-  const auto finish = engine_.is_end_token(token)          ? wire::FinishReason::EOS
+  const auto finish = engine_.is_end_token(token)         ? wire::FinishReason::EOS
                       : s.tokens_done >= s.gen.tokens_max ? wire::FinishReason::LENGTH
                                                           : wire::FinishReason::NONE;
   if (auto gateway = gateway_of(s.origin.key)) {
@@ -337,12 +339,12 @@ void decoder_core::on_cancel(context& ctx, const attempt_key& up_to) {
 }
 
 void decoder_core::on_gateway_lost(context& ctx, std::uint64_t incarnation) {
-  end_sequences(ctx,
-                [&](const task_origin& o) { return o.key.request.gateway == incarnation; });
+  end_sequences(ctx, [&](const task_origin& o) { return o.key.request.gateway == incarnation; });
 }
 
 void decoder_core::on_worker_lost(context& ctx, const peer_ptr& peer) {
-  // A pull in flight ends through get_done; those that wait for it to begin or for Released end here.
+  // A pull in flight ends through get_done; those that wait for it to begin or for Released end
+  // here.
   std::vector<std::uint64_t> waiting;
   for (const auto& [ticket, s] : sequences_) {
     const bool depends = (s.state == phase::releasing && s.prefill == peer->session) ||
@@ -365,8 +367,9 @@ void decoder_core::end_sequence(std::uint64_t ticket) {
 }
 
 std::size_t decoder_core::count(phase state) const {
-  return static_cast<std::size_t>(std::count_if(
-      sequences_.begin(), sequences_.end(), [&](const auto& e) { return e.second.state == state; }));
+  return static_cast<std::size_t>(
+      std::count_if(sequences_.begin(), sequences_.end(),
+                    [&](const auto& e) { return e.second.state == state; }));
 }
 
 void decoder_core::fill(wire::QueueDepth::Builder depth) const {

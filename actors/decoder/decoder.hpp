@@ -3,7 +3,8 @@
 /// decodes them in one continuous batch.
 ///
 /// Takes DecodeTask (router), Cancel (request), Released (prefill), get_done (transport) and
-/// step_done (engine). Sends Tokens and Failed (request), Release (prefill) and QueueDepth (router).
+/// step_done (engine). Sends Tokens and Failed (request), Release (prefill) and QueueDepth
+/// (router).
 
 #include <cstdint>
 #include <map>
@@ -32,11 +33,11 @@ class decoder_core final : public worker_core {
     kv_ref kv;
     messages::session_id prefill = 0;  ///< Session that the pull runs over.
     generation gen;
-    std::uint32_t generated = 0;       ///< Position of the first token among the generated ones.
-    std::uint32_t tokens_done = 1;     ///< The first token included.
+    std::uint32_t generated = 0;    ///< Position of the first token among the generated ones.
+    std::uint32_t tokens_done = 1;  ///< The first token included.
     gpu::token_id last_token = 0;
     std::vector<gpu::block_id> blocks;
-    std::int64_t deadline_ns = 0;      ///< Of the queue, then of the pull.
+    std::int64_t deadline_ns = 0;  ///< Of the queue, then of the pull.
     bool in_step = false;
     bool cancelled = false;
   };

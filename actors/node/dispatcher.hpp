@@ -37,7 +37,8 @@ class dispatcher final : public messages::transport_events {
     }
   }
 
-  void ended(const messages::peer& p, messages::end_reason reason, const std::string& detail) override {
+  void ended(const messages::peer& p, messages::end_reason reason,
+             const std::string& detail) override {
     const auto session = sessions_.find(p.session);
     if (session == sessions_.end()) {
       return;

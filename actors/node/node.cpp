@@ -27,7 +27,9 @@ std::int64_t value_of(const named_counts& counts, const std::string& name, std::
 }
 }  // namespace
 
-bool roles_talk(const std::string& a, const std::string& b) { return a != b; }
+bool roles_talk(const std::string& a, const std::string& b) {
+  return a != b;
+}
 
 node_core::node_core(const settings& s, node_spec spec) : settings_(s), spec_(std::move(spec)) {}
 
@@ -184,7 +186,8 @@ void node_core::check_health(context& ctx, std::int64_t now_ns, std::int64_t lat
   }
   for (const auto& [id, s] : sessions_) {
     if (s.peer->id.role != "client" && now_ns - s.heard_ns > deadline_ns) {
-      ctx.transport().close(id, "no sign of life for " + std::to_string(settings_.health_deadline_ms) + " ms");
+      ctx.transport().close(
+          id, "no sign of life for " + std::to_string(settings_.health_deadline_ms) + " ms");
     }
   }
 }
@@ -283,7 +286,8 @@ void node_core::send_status(context& ctx, const survey& s) {
   counts[static_cast<unsigned>(s.counts.size())].setValue(sessions_lost_);
   if (!s.workers.empty()) {
     const kj::ArrayPtr<const capnp::word> words(
-        reinterpret_cast<const capnp::word*>(s.workers.data()), s.workers.size() / sizeof(capnp::word));
+        reinterpret_cast<const capnp::word*>(s.workers.data()),
+        s.workers.size() / sizeof(capnp::word));
     capnp::FlatArrayMessageReader view(words);
     status.setWorkers(view.getRoot<wire::ClusterView>().getWorkers());
   }

@@ -28,9 +28,9 @@ struct member {
 bool roles_talk(const std::string& a, const std::string& b);
 
 struct node_spec {
-  std::vector<member> members;      ///< All of the manifest, this node included.
-  std::vector<actor_ref> actors;    ///< The node's other actors.
-  std::string backend;              ///< Of the engine, for people.
+  std::vector<member> members;    ///< All of the manifest, this node included.
+  std::vector<actor_ref> actors;  ///< The node's other actors.
+  std::string backend;            ///< Of the engine, for people.
   /// Called once, when the node can do its work.
   std::function<void()> on_ready;
   /// Called once, when the node has nothing more to do: its process may end.
@@ -59,7 +59,7 @@ class node_core final : public core {
   };
   /// Answers of the node's actors, gathered for one asker.
   struct survey {
-    messages::session_id client = 0;   ///< 0: the node itself wants to know.
+    messages::session_id client = 0;  ///< 0: the node itself wants to know.
     std::uint64_t client_ticket = 0;
     std::size_t missing = 0;
     named_counts counts;

@@ -297,8 +297,8 @@ void prefill_core::on_rows_summed(context& ctx, rows_summed& summed) {
 
 void prefill_core::hand_off(context& ctx, task& t, const std::vector<std::uint16_t>& signature) {
   const auto& self = ctx.transport().self();
-  kv_ref ref{self.node, self.incarnation, 0, region_, t.blocks,
-             static_cast<std::uint32_t>(t.tokens.size())};
+  kv_ref ref{self.node, self.incarnation, 0,
+             region_,   t.blocks,         static_cast<std::uint32_t>(t.tokens.size())};
   // The lease takes over the task's pins.
   ref.lease = leases_.grant(
       {t.origin.key, std::move(t.blocks), ctx.now_ns() + ms_to_ns(limits().lease_ms)});
@@ -336,21 +336,22 @@ void prefill_core::fill(wire::QueueDepth::Builder depth) const {
 }
 
 named_counts prefill_core::counts() const {
-  return {{"in_flight", static_cast<std::int64_t>(queue_.size() + running_.size() + leases_.size())},
-          {"waiting", static_cast<std::int64_t>(queue_.size())},
-          {"running", static_cast<std::int64_t>(running_.size())},
-          {"leases", static_cast<std::int64_t>(leases_.size())},
-          {"blocks_total", pool_.block_count()},
-          {"blocks_free", pool_.free_count()},
-          {"blocks_cached", pool_.cached_count()},
-          {"blocks_pinned", pool_.pinned_count()},
-          {"tasks_total", tasks_},
-          {"steps_total", steps_},
-          {"handoffs_total", handoffs_},
-          {"prompt_tokens_total", prompt_tokens_},
-          {"cached_tokens_total", cached_tokens_},
-          {"leases_expired_total", static_cast<std::int64_t>(leases_.expired_total())},
-          {"engine_errors_total", engine_errors_}};
+  return {
+      {"in_flight", static_cast<std::int64_t>(queue_.size() + running_.size() + leases_.size())},
+      {"waiting", static_cast<std::int64_t>(queue_.size())},
+      {"running", static_cast<std::int64_t>(running_.size())},
+      {"leases", static_cast<std::int64_t>(leases_.size())},
+      {"blocks_total", pool_.block_count()},
+      {"blocks_free", pool_.free_count()},
+      {"blocks_cached", pool_.cached_count()},
+      {"blocks_pinned", pool_.pinned_count()},
+      {"tasks_total", tasks_},
+      {"steps_total", steps_},
+      {"handoffs_total", handoffs_},
+      {"prompt_tokens_total", prompt_tokens_},
+      {"cached_tokens_total", cached_tokens_},
+      {"leases_expired_total", static_cast<std::int64_t>(leases_.expired_total())},
+      {"engine_errors_total", engine_errors_}};
 }
 
 }  // namespace eldr::actors

@@ -96,18 +96,20 @@ void gateway_core::on_generate(context& ctx, const peer_ptr& client, wire::Gener
     return no(wire::FailReason::INVALID, "this client request number is already in use");
   }
   auto prompt = in.hasIds() && in.getIds().size() > 0 ? read(in.getIds())
-                                                     : codec_->encode(read(in.getText()));
+                                                      : codec_->encode(read(in.getText()));
   if ((in.getText().size() == 0 && in.getIds().size() == 0) || prompt.empty()) {
     return no(wire::FailReason::INVALID, "the prompt is empty; give it at least one character");
   }
   if (std::any_of(prompt.begin(), prompt.end(), [&](auto id) { return id >= codec_->vocab(); })) {
-    return no(wire::FailReason::INVALID, "the prompt has token ids outside the model's vocabulary of " +
-                                             std::to_string(codec_->vocab()));
+    return no(wire::FailReason::INVALID,
+              "the prompt has token ids outside the model's vocabulary of " +
+                  std::to_string(codec_->vocab()));
   }
   if (prompt.size() >= codec_->context_max()) {
-    return no(wire::FailReason::TOO_LARGE,
-              "the prompt has " + std::to_string(prompt.size()) + " tokens; the model's context of " +
-                  std::to_string(codec_->context_max()) + " leaves no room for an answer");
+    return no(wire::FailReason::TOO_LARGE, "the prompt has " + std::to_string(prompt.size()) +
+                                               " tokens; the model's context of " +
+                                               std::to_string(codec_->context_max()) +
+                                               " leaves no room for an answer");
   }
   request_spec spec;
   spec.gen = read(in.getSampling());
@@ -132,8 +134,9 @@ void gateway_core::on_generate(context& ctx, const peer_ptr& client, wire::Gener
   const auto counter = spec.id.counter;
   ++accepted_;
   of_client[name] = counter;
-  auto actor = ctx.spawn("request-" + std::to_string(counter),
-                         std::make_unique<request_core>(settings_, std::move(spec), codec_, ctx.self()));
+  auto actor =
+      ctx.spawn("request-" + std::to_string(counter),
+                std::make_unique<request_core>(settings_, std::move(spec), codec_, ctx.self()));
   live_[counter] = {std::move(actor), client->session, name};
 }
 

@@ -2,9 +2,9 @@
 /// Actor `gateway`: the door of a gateway node. Checks what clients ask, starts one `request` actor
 /// per accepted request, and brings frames and session events to them.
 ///
-/// Takes Generate and Abort (client), Placed, Tokens and Failed (for requests), ClusterView (router)
-/// and request_ended. Sends Generated{error} (client) and Cancel (to whoever works for a request
-/// that is not alive).
+/// Takes Generate and Abort (client), Placed, Tokens and Failed (for requests), ClusterView
+/// (router) and request_ended. Sends Generated{error} (client) and Cancel (to whoever works for a
+/// request that is not alive).
 
 #include <cstdint>
 #include <map>

@@ -25,9 +25,12 @@ bool wants_pause(wire::FailReason reason) {
 
 wire::ActorKind actor_of(wire::Phase phase) {
   switch (phase) {
-    case wire::Phase::PREFILL: return wire::ActorKind::PREFILL;
-    case wire::Phase::DECODE: return wire::ActorKind::DECODER;
-    default: return wire::ActorKind::ROUTER;
+    case wire::Phase::PREFILL:
+      return wire::ActorKind::PREFILL;
+    case wire::Phase::DECODE:
+      return wire::ActorKind::DECODER;
+    default:
+      return wire::ActorKind::ROUTER;
   }
 }
 }  // namespace
@@ -136,7 +139,8 @@ void request_core::on_placed(context& ctx, wire::Placed::Reader in) {
   placements_.push_back({in.getPhase(), node, in.getIncarnation()});
   const auto peer = spec_.peers.find(node);
   if (!peer || peer->id.incarnation != in.getIncarnation()) {
-    attempt_failed(ctx, {in.getPhase(), wire::FailReason::PEER_LOST, "no session with " + node, node, 0});
+    attempt_failed(
+        ctx, {in.getPhase(), wire::FailReason::PEER_LOST, "no session with " + node, node, 0});
     return;
   }
   if (in.getPhase() == wire::Phase::PREFILL) {
@@ -153,8 +157,9 @@ void request_core::on_placed(context& ctx, wire::Placed::Reader in) {
 void request_core::on_tokens(context& ctx, const peer_ptr& from, wire::Tokens::Reader in) {
   if (in.getAttempt().getNumber() != attempt_) {
     send(ctx, from->session,
-         make_cancel(actor_of(from->id.role == "prefill" ? wire::Phase::PREFILL : wire::Phase::DECODE),
-                     read(in.getAttempt())));
+         make_cancel(
+             actor_of(from->id.role == "prefill" ? wire::Phase::PREFILL : wire::Phase::DECODE),
+             read(in.getAttempt())));
     return;
   }
   const auto ids = read(in.getIds());
@@ -178,8 +183,9 @@ void request_core::on_tokens(context& ctx, const peer_ptr& from, wire::Tokens::R
   }
   if (verdict == token_stream::verdict::gap || verdict == token_stream::verdict::excess ||
       in.getFinish() != wire::FinishReason::NONE) {
-    attempt_failed(ctx, {wire::Phase::DECODE, wire::FailReason::GAP,
-                         "the token stream of " + from->id.node + " does not fit", from->id.node, 0});
+    attempt_failed(ctx,
+                   {wire::Phase::DECODE, wire::FailReason::GAP,
+                    "the token stream of " + from->id.node + " does not fit", from->id.node, 0});
   } else if (from->id.role == "prefill") {
     enter(ctx, phase::handoff, settings_.route_ms + settings_.queue_ms + settings_.pull_ms);
   } else {
@@ -199,8 +205,11 @@ void request_core::on_peer_down(context& ctx, const peer_ptr& peer) {
   spec_.peers.down(peer);
   if (peer->session == router_ && (phase_ == phase::routing || phase_ == phase::prefill ||
                                    (phase_ == phase::handoff && placements_.size() < 2))) {
-    attempt_failed(ctx, {wire::Phase::ROUTE, wire::FailReason::PEER_LOST,
-                         "router " + peer->id.node + " went away", {}, 0});
+    attempt_failed(ctx, {wire::Phase::ROUTE,
+                         wire::FailReason::PEER_LOST,
+                         "router " + peer->id.node + " went away",
+                         {},
+                         0});
     return;
   }
   for (const auto& p : placements_) {
@@ -218,8 +227,11 @@ void request_core::on_wake(context& ctx) {
   if (now >= spec_.arrived_ns + ms_to_ns(settings_.total_ms)) {
     cancel_attempt(ctx);
     finish(ctx, wire::FinishReason::ERROR,
-           {wire::Phase::ROUTE, wire::FailReason::DEADLINE,
-            "not finished within " + std::to_string(settings_.total_ms) + " ms", {}, 1000});
+           {wire::Phase::ROUTE,
+            wire::FailReason::DEADLINE,
+            "not finished within " + std::to_string(settings_.total_ms) + " ms",
+            {},
+            1000});
     return;
   }
   if (now < phase_deadline_ns_) {
@@ -231,13 +243,15 @@ void request_core::on_wake(context& ctx) {
   }
   const auto& stuck = placements_.empty() ? std::string() : placements_.back().node;
   const auto where = placements_.empty() ? wire::Phase::ROUTE : placements_.back().phase;
-  attempt_failed(ctx, {where, wire::FailReason::DEADLINE,
-                       "no progress at " + (stuck.empty() ? std::string("the router") : stuck), stuck, 0});
+  attempt_failed(
+      ctx, {where, wire::FailReason::DEADLINE,
+            "no progress at " + (stuck.empty() ? std::string("the router") : stuck), stuck, 0});
 }
 
 void request_core::attempt_failed(context& ctx, const failure& why) {
   cancel_attempt(ctx);
-  if (!why.suspect.empty() && std::find(avoid_.begin(), avoid_.end(), why.suspect) == avoid_.end()) {
+  if (!why.suspect.empty() &&
+      std::find(avoid_.begin(), avoid_.end(), why.suspect) == avoid_.end()) {
     avoid_.push_back(why.suspect);
     if (avoid_.size() > avoid_max) {
       avoid_.erase(avoid_.begin());
@@ -295,7 +309,8 @@ void request_core::send_generated(context& ctx, std::span<const gpu::token_id> f
     g.setDecodeNode(decode_node_);
     g.setAttempts(attempt_);
     g.setPromptTokens(stream_.prompt_tokens());
-    g.setTtftUs(static_cast<std::uint64_t>((first_token_ns_.value_or(ctx.now_ns()) - spec_.arrived_ns) / 1000));
+    g.setTtftUs(static_cast<std::uint64_t>(
+        (first_token_ns_.value_or(ctx.now_ns()) - spec_.arrived_ns) / 1000));
     g.setTotalUs(static_cast<std::uint64_t>((ctx.now_ns() - spec_.arrived_ns) / 1000));
     g.setSeed(spec_.gen.sampling.seed);
     g.setCachedTokens(cached_tokens_);

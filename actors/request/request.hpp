@@ -29,7 +29,7 @@ struct request_spec {
   generation gen;
   std::string label;
   std::int64_t arrived_ns = 0;
-  directory peers;                   ///< Sessions open now; changes follow as peer events.
+  directory peers;  ///< Sessions open now; changes follow as peer events.
 };
 
 class request_core final : public core {
@@ -83,11 +83,11 @@ class request_core final : public core {
   std::uint32_t attempt_ = 0;
   phase phase_ = phase::no_router;
   std::int64_t phase_deadline_ns_ = 0;
-  messages::session_id router_ = 0;      ///< Session that the attempt was submitted over.
-  std::vector<placement> placements_;    ///< Of the current attempt.
+  messages::session_id router_ = 0;    ///< Session that the attempt was submitted over.
+  std::vector<placement> placements_;  ///< Of the current attempt.
   std::vector<std::string> avoid_;
-  std::uint64_t fingerprint_ = 0;        ///< Of the workers whose tokens were delivered.
-  std::string prefill_node_;             ///< Last ones that served, for the client.
+  std::uint64_t fingerprint_ = 0;  ///< Of the workers whose tokens were delivered.
+  std::string prefill_node_;       ///< Last ones that served, for the client.
   std::string decode_node_;
   std::optional<std::int64_t> first_token_ns_;
   std::uint32_t cached_tokens_ = 0;

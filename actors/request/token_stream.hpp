@@ -16,7 +16,10 @@ class token_stream {
   using end_test = std::function<bool(gpu::token_id)>;
 
   token_stream(std::vector<gpu::token_id> prompt, generation gen, end_test is_end)
-      : tokens_(std::move(prompt)), prompt_(tokens_.size()), gen_(gen), is_end_(std::move(is_end)) {}
+      : tokens_(std::move(prompt)),
+        prompt_(tokens_.size()),
+        gen_(gen),
+        is_end_(std::move(is_end)) {}
 
   enum class verdict : std::uint8_t {
     repeat,  ///< Nothing new: every position was delivered before.

@@ -29,7 +29,8 @@ const std::vector<std::uint64_t>& prefill_ring::points_of(const std::string& nod
   return entry->second;
 }
 
-std::size_t prefill_ring::choose(std::uint64_t hash, std::span<const prefill_candidate> candidates) {
+std::size_t prefill_ring::choose(std::uint64_t hash,
+                                 std::span<const prefill_candidate> candidates) {
   std::size_t nearest = 0;
   std::size_t least = 0;
   std::uint64_t nearest_distance = ~std::uint64_t{0};
@@ -48,7 +49,8 @@ std::size_t prefill_ring::choose(std::uint64_t hash, std::span<const prefill_can
     }
     sum += candidates[i].depth;
   }
-  const auto bound = load_bound * static_cast<double>(sum + 1) / static_cast<double>(candidates.size());
+  const auto bound =
+      load_bound * static_cast<double>(sum + 1) / static_cast<double>(candidates.size());
   return candidates[nearest].depth <= bound ? nearest : least;
 }
 

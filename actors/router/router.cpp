@@ -19,9 +19,7 @@ bool listed(const std::vector<std::string>& names, const std::string& name) {
 }  // namespace
 
 router_core::router_core(const settings& s, std::vector<std::string> expected)
-    : settings_(s),
-      expected_(std::move(expected)),
-      policy_(make_policy(s.policy, s.policy_seed)) {}
+    : settings_(s), expected_(std::move(expected)), policy_(make_policy(s.policy, s.policy_seed)) {}
 
 void router_core::start(context& ctx) {
   settle_deadline_ns_ = ctx.now_ns() + ms_to_ns(settings_.settle_ms);
@@ -92,9 +90,8 @@ void router_core::on_peer_down(context&, const peer_ptr& peer) {
   peers_.down(peer);
   table_.down(peer->id.node, peer->session);
   if (peer->id.role == "gateway") {
-    std::erase_if(held_, [&](const submission& s) {
-      return s.key.request.gateway == peer->id.incarnation;
-    });
+    std::erase_if(
+        held_, [&](const submission& s) { return s.key.request.gateway == peer->id.incarnation; });
   }
   view_changed_ = true;
   last_view_ns_ = 0;
@@ -116,8 +113,12 @@ void router_core::settle(context& ctx) {
   last_view_ns_ = 0;
   for (auto held = std::exchange(held_, {}); const auto& s : held) {
     if (s.deadline_ns <= ctx.now_ns()) {
-      fail(ctx, s.key, {wire::Phase::ROUTE, wire::FailReason::DEADLINE,
-                        "the router was still starting", {}, retry_soon_ms});
+      fail(ctx, s.key,
+           {wire::Phase::ROUTE,
+            wire::FailReason::DEADLINE,
+            "the router was still starting",
+            {},
+            retry_soon_ms});
     } else {
       place_prefill(ctx, s);
     }
@@ -143,8 +144,12 @@ void router_core::on_submit(context& ctx, wire::Submit::Reader in) {
   } else if (held_.size() < settings_.router_queue_max) {
     held_.push_back(std::move(s));
   } else {
-    fail(ctx, s.key, {wire::Phase::ROUTE, wire::FailReason::OVERLOADED,
-                      "the router is starting and its queue is full", {}, retry_soon_ms});
+    fail(ctx, s.key,
+         {wire::Phase::ROUTE,
+          wire::FailReason::OVERLOADED,
+          "the router is starting and its queue is full",
+          {},
+          retry_soon_ms});
   }
 }
 
@@ -179,18 +184,24 @@ bool router_core::fits(bool decodes, std::uint32_t tokens) const {
 void router_core::place_prefill(context& ctx, const submission& s) {
   const auto prompt = static_cast<std::uint32_t>(s.tokens.size());
   if (!fits(false, prompt) || !fits(true, prompt + std::max(s.gen.tokens_max, 1u) - 1)) {
-    fail(ctx, s.key, {wire::Phase::ROUTE, wire::FailReason::TOO_LARGE,
-                      "a prompt of " + std::to_string(prompt) + " tokens with " +
-                          std::to_string(s.gen.tokens_max) +
-                          " to generate needs more KV blocks than any worker has",
-                      {}, 0});
+    fail(ctx, s.key,
+         {wire::Phase::ROUTE,
+          wire::FailReason::TOO_LARGE,
+          "a prompt of " + std::to_string(prompt) + " tokens with " +
+              std::to_string(s.gen.tokens_max) +
+              " to generate needs more KV blocks than any worker has",
+          {},
+          0});
     return;
   }
   const auto workers = eligible(false, s.fingerprint, s.avoid);
   if (workers.empty()) {
-    fail(ctx, s.key, {wire::Phase::ROUTE,
-                      s.fingerprint == 0 ? wire::FailReason::NO_WORKER : wire::FailReason::FINGERPRINT,
-                      "no prefill worker is available", {}, retry_soon_ms});
+    fail(ctx, s.key,
+         {wire::Phase::ROUTE,
+          s.fingerprint == 0 ? wire::FailReason::NO_WORKER : wire::FailReason::FINGERPRINT,
+          "no prefill worker is available",
+          {},
+          retry_soon_ms});
     return;
   }
   std::vector<prefill_candidate> candidates;
@@ -247,8 +258,12 @@ void router_core::place_decode(context& ctx, wire::Handoff::Reader in, const att
                                const peer_ptr& prefill) {
   const auto workers = eligible(true, in.getFingerprint(), read(in.getAvoid()));
   if (workers.empty()) {
-    fail(ctx, key, {wire::Phase::DECODE, wire::FailReason::NO_WORKER,
-                    "no decode worker is available", {}, retry_soon_ms});
+    fail(ctx, key,
+         {wire::Phase::DECODE,
+          wire::FailReason::NO_WORKER,
+          "no decode worker is available",
+          {},
+          retry_soon_ms});
     send(ctx, prefill->session, make_release(key, in.getKv().getLease(), true));
     return;
   }
@@ -272,9 +287,8 @@ void router_core::place_decode(context& ctx, wire::Handoff::Reader in, const att
 
 void router_core::send_decode_task(context& ctx, const worker& w, wire::Handoff::Reader in,
                                    const attempt_key& key) {
-  auto out = make_message(wire::ActorKind::DECODER,
-                          words_for_u32(in.getKv().getBlocks().size()) +
-                              in.getKv().getChecksums().size() + 16);
+  auto out = make_message(wire::ActorKind::DECODER, words_for_u32(in.getKv().getBlocks().size()) +
+                                                        in.getKv().getChecksums().size() + 16);
   auto task = out->root().initDecodeTask();
   task.setTaskNumber(table_.sent(w.node, key));
   write(task.initAttempt(), key);

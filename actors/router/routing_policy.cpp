@@ -84,7 +84,9 @@ constexpr std::array<std::string_view, 4> names{"rr", "random", "jsq", "p2c"};
 
 }  // namespace
 
-std::span<const std::string_view> policy_names() { return names; }
+std::span<const std::string_view> policy_names() {
+  return names;
+}
 
 std::unique_ptr<routing_policy> make_policy(std::string_view name, std::uint64_t seed) {
   if (name == "rr") {
@@ -103,7 +105,8 @@ std::unique_ptr<routing_policy> make_policy(std::string_view name, std::uint64_t
   for (auto n : names) {
     known += (known.empty() ? "" : ", ") + std::string(n);
   }
-  throw std::invalid_argument("unknown routing policy '" + std::string(name) + "'; known are " + known);
+  throw std::invalid_argument("unknown routing policy '" + std::string(name) + "'; known are " +
+                              known);
 }
 
 }  // namespace eldr::actors

@@ -15,8 +15,8 @@ namespace eldr::actors {
 /// A decode worker that may take the request.
 struct decode_candidate {
   std::string_view node;
-  std::int32_t slot = -1;         ///< Centroid slot; -1: none.
-  std::uint32_t in_flight = 0;    ///< Requests there, those on their way included.
+  std::int32_t slot = -1;       ///< Centroid slot; -1: none.
+  std::uint32_t in_flight = 0;  ///< Requests there, those on their way included.
   std::uint32_t blocks_free = 0;
 };
 

@@ -22,10 +22,11 @@ class signature_cache_core final : public core {
       ++sums_;
       ask->reply_to->put(rows_summed{ask->ticket, gpu::sum_rows(rows_, row_cells_, ask->blocks)});
     } else if (auto* what = std::get_if<describe>(&e)) {
-      what->reply_to->put(described{what->ticket,
-                                    {{"signature_row_bytes", static_cast<std::int64_t>(rows_.size())},
-                                     {"signature_sums_total", sums_}},
-                                    {}});
+      what->reply_to->put(
+          described{what->ticket,
+                    {{"signature_row_bytes", static_cast<std::int64_t>(rows_.size())},
+                     {"signature_sums_total", sums_}},
+                    {}});
     }
   }
 
