@@ -30,6 +30,8 @@ signal_inbox::signal_inbox() {
   if (!fd_) {
     throw std::system_error(errno, std::generic_category(), "cannot receive signals");
   }
+  // Were it ignored, the kernel would throw the children's exit codes away.
+  signal(SIGCHLD, SIG_DFL);
   pthread_sigmask(SIG_BLOCK, &wanted, &previous_);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "cluster/local_address.hpp"
 #include "tests/unit/cluster/scratch_folder.hpp"
 
 namespace eldr::cluster {
@@ -252,6 +253,21 @@ TEST(supervisor, gives_children_a_clean_start) {
                       "! read line && " +
                           until_term)});
   EXPECT_TRUE(s.nodes.wait_ready(forever));
+}
+
+TEST(supervisor, hears_of_ends_even_where_they_were_ignored) {
+  signal(SIGCHLD, SIG_IGN);
+  supervised s({shell("a", ready_line + "sleep 0.2; exit 5")});
+  ASSERT_TRUE(s.nodes.wait_ready(forever));
+  EXPECT_EQ(s.nodes.run_until_signal(), supervisor::cause::all_ended);
+  EXPECT_THAT(s.nodes.losses(), ElementsAre("node 'a' exited with code 5"));
+}
+
+TEST(local_address, tells_this_machine_from_others) {
+  EXPECT_TRUE(is_local_host("127.0.0.1"));
+  EXPECT_TRUE(is_local_host("localhost"));
+  EXPECT_FALSE(is_local_host("203.0.113.7"));  // Reserved for documentation.
+  EXPECT_FALSE(is_local_host("no-such-host.invalid"));
 }
 
 TEST(supervisor, restores_the_signal_mask) {
