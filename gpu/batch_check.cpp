@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "gpu/sampler.hpp"
+
 namespace eldr::gpu {
 
 batch_checker::batch_checker(const model_geometry& geometry, const kv_layout& layout)
@@ -74,6 +76,11 @@ std::string batch_checker::check_slice(const sequence_slice& slice,
   }
   if (slice.write_rows && memory.rows.empty()) {
     return error("signature rows are to be written, but this pool has none.");
+  }
+  if (slice.sample) {
+    if (const std::string fault = sampling_error(*slice.sample); !fault.empty()) {
+      return error(fault);
+    }
   }
   return {};
 }

@@ -15,8 +15,9 @@ class batch_checker {
   batch_checker(const model_geometry& geometry, const kv_layout& layout);
 
   /// Empty if `batch` may run: tokens and positions fit the model, blocks exist and cover each
-  /// slice, no block that one slice writes is used by another, and slices that write rows start at
-  /// a block boundary. Otherwise one sentence that says what is wrong.
+  /// slice, no block that one slice writes is used by another, slices that write rows start at a
+  /// block boundary, and sampling parameters are in range. Otherwise one sentence that says what is
+  /// wrong.
   std::string check(const step_batch& batch, const engine_memory& memory);
 
  private:

@@ -124,6 +124,7 @@ class host_runner final : public model_runner {
   model_weights weights_;
   host_forward forward_;
   batch_checker checker_;
+  sampler sampler_;
   std::uint64_t fingerprint_ = 0;
   std::vector<std::uint32_t> with_logits_;  ///< Slices of this step whose logits are needed.
 };

@@ -72,7 +72,8 @@ struct kernels {
   /// out = exp(x), element by element: what softmax, silu_mul and attend use. 0 below -87.33.
   void (*exp)(const float* x, float* out, std::uint32_t n);
 
-  /// Reads n bytes and returns a checksum: the floor that matmul is measured against.
+  /// Reads n bytes (of whole 256) and returns something that depends on them: the floor that matmul
+  /// is measured against.
   std::uint64_t (*stream_read)(const std::byte* data, std::size_t n);
 };
 

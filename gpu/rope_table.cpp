@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "gpu/det_math.hpp"
+
 namespace eldr::gpu {
 namespace {
 
@@ -21,18 +23,6 @@ double log_of(double x) {
   return exponent * 0.69314718055994531 + 2 * s * sum;
 }
 
-/// e^x for moderate x: 2^n times the exponential series of the rest.
-double exp_of(double x) {
-  const double n = std::floor(x * 1.4426950408889634 + 0.5);
-  // ln 2 in two parts, the first of few bits, so that n times it is exact.
-  const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
-  double sum = 1;
-  for (int k = 16; k >= 1; --k) {
-    sum = sum * r / k + 1;
-  }
-  return std::ldexp(sum, static_cast<int>(n));  // Exact.
-}
-
 struct sine_cosine {
   double sin;
   double cos;
@@ -41,7 +31,8 @@ struct sine_cosine {
 /// Taylor series after reduction to [-pi/4, pi/4], for angles from 0 to about 2^20.
 sine_cosine sine_cosine_of(double angle) {
   const double n = std::floor(angle * 0.63661977236758134 + 0.5);
-  // pi/2 in two parts, as above (fdlibm's pio2_1 and pio2_1t).
+  // pi/2 in two parts, the first of few bits, so that n times it is exact (fdlibm's pio2_1 and
+  // pio2_1t).
   const double r = (angle - n * 1.57079632673412561417) - n * 6.07710050650619224932e-11;
   double sin = 1;
   double cos = 1;
@@ -68,7 +59,7 @@ rope_table::rope_table(std::uint32_t positions, std::uint32_t head_dim, double t
     : half_(head_dim / 2), cos_(positions * half_), sin_(positions * half_) {
   const double log_theta = log_of(theta);
   for (std::size_t i = 0; i < half_; ++i) {
-    const double frequency = exp_of(-2.0 * static_cast<double>(i) / head_dim * log_theta);
+    const double frequency = det_exp(-2.0 * static_cast<double>(i) / head_dim * log_theta);
     for (std::size_t p = 0; p < positions; ++p) {
       const sine_cosine value = sine_cosine_of(static_cast<double>(p) * frequency);
       cos_[p * half_ + i] = static_cast<float>(value.cos);
