@@ -63,8 +63,8 @@ struct fit_report {
   double vanilla_objective = 0;
   std::vector<std::uint32_t> vanilla_sizes;
   std::uint32_t union_batch = 0;
-  double held_out_slot_union = 0;  ///< NaN without test requests that decode.
-  double held_out_random_union = 0;
+  double held_out_slot_union = 0;    ///< A test request with a batch of its nearest slot ...
+  double held_out_random_union = 0;  ///< ... and with a random batch.
   std::vector<std::string> warnings;
 };
 
