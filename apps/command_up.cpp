@@ -67,7 +67,9 @@ std::vector<child_spec> local_nodes(const up_options& options, const manifest& m
     if (cluster::is_local_host(node.host)) {
       std::vector<std::string> command = node_command(options.file, node);
       command.insert(command.end(), {"--ready-fd", std::to_string(cluster::readiness_fd)});
-      specs.push_back({node.name, std::move(command)});
+      // Gateways first: they finish their requests while the workers still serve.
+      const int stop_stage = node.role == cluster::node_role::gateway ? 0 : 1;
+      specs.push_back({node.name, std::move(command), stop_stage});
     }
   }
   if (specs.empty()) {

@@ -14,6 +14,10 @@ using command = std::function<int()>;
 // Each adds its subcommand to `app`; when the command line names it, `chosen` is set.
 void add_up(CLI::App& app, command& chosen);
 void add_manifest(CLI::App& app, command& chosen);
+void add_node(CLI::App& app, command& chosen);
+void add_generate(CLI::App& app, command& chosen);
+void add_status(CLI::App& app, command& chosen);
+void add_down(CLI::App& app, command& chosen);
 
 /// `--manifest FILE`, for commands that attach to a running cluster: $ELDR_MANIFEST if not given,
 /// else cluster.yaml.

@@ -49,6 +49,10 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   command chosen;
   add_up(app, chosen);
+  add_node(app, chosen);
+  add_generate(app, chosen);
+  add_status(app, chosen);
+  add_down(app, chosen);
   add_manifest(app, chosen);
   try {
     if (argc > 1) {

@@ -13,6 +13,7 @@ namespace eldr::cluster {
 struct child_spec {
   std::string name;                  ///< For people.
   std::vector<std::string> command;  ///< Absolute path of the program, then its arguments.
+  int stop_stage = 0;                ///< Told to stop once all children of lower stages have ended.
 };
 
 /// A running child: leader of its own process group, standard input empty, standard output and

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "cluster/readiness.hpp"
 
@@ -34,7 +36,7 @@ void supervisor::start(std::span<const child_spec> specs) {
   members_.reserve(specs.size());
   for (const child_spec& spec : specs) {
     try {
-      members_.push_back({spec.name, spawn(spec), state::starting, {}, {}});
+      members_.push_back({spec.name, spec.stop_stage, false, spawn(spec), state::starting, {}, {}});
     } catch (const std::system_error& e) {
       throw supervisor_error(fmt::format("node '{}' cannot start: {}", spec.name, e.what()));
     }
@@ -79,10 +81,12 @@ void supervisor::abort() {
 void supervisor::end_all(std::uint32_t limit_ms) {
   stopping_ = true;
   stop_requested_ = false;
-  signal_all(SIGTERM);
   const auto deadline = clock::now() + milliseconds(limit_ms);
   bool killed = false;
   while (running() > 0) {
+    if (!killed) {
+      signal_next_stage();
+    }
     output_.set_status(
         fmt::format("stopping: {} of {} nodes still run", running(), members_.size()));
     turn(killed ? std::nullopt : std::optional(deadline));
@@ -96,6 +100,21 @@ void supervisor::end_all(std::uint32_t limit_ms) {
   }
   output_.set_status("");
   output_.flush(last_words);
+}
+
+void supervisor::signal_next_stage() noexcept {
+  std::optional<int> stage;
+  for (const member& child : members_) {
+    if (is_running(child.now)) {
+      stage = std::min(stage.value_or(child.stop_stage), child.stop_stage);
+    }
+  }
+  for (member& child : members_) {
+    if (is_running(child.now) && child.stop_stage == stage &&
+        !std::exchange(child.told_to_stop, true)) {
+      signal_group(child.process.pid, SIGTERM);
+    }
+  }
 }
 
 void supervisor::signal_all(int number) noexcept {

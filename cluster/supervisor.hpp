@@ -50,8 +50,8 @@ class supervisor {
   /// child that ends does not end the others.
   cause run_until_signal();
 
-  /// SIGTERM to all; after drain_ms + grace_ms, or at another signal to stop, SIGKILL. Returns when
-  /// all have ended.
+  /// SIGTERM to all, stage by stage; after drain_ms + grace_ms, or at another signal to stop,
+  /// SIGKILL. Returns when all have ended.
   void stop();
   /// The same without time to drain, for a cluster that did not come up.
   void abort();
@@ -67,6 +67,8 @@ class supervisor {
   static bool is_running(state s) { return s != state::ended; }
   struct member {
     std::string name;
+    int stop_stage = 0;
+    bool told_to_stop = false;
     child_process process;
     state now = state::starting;
     std::string failure;    ///< Why it cannot start, or why it ended.
@@ -81,6 +83,8 @@ class supervisor {
   void note_end(member& child, int status);
   void end_all(std::uint32_t limit_ms);
   void signal_all(int number) noexcept;
+  /// SIGTERM to the children of the lowest stage that still has some, those told before left out.
+  void signal_next_stage() noexcept;
   void kill_all() noexcept;
 
   void throw_if_failed() const;
