@@ -77,6 +77,7 @@ class client::impl final : public messages::transport_events {
     options.token = read_token(m.token_path());
     options.shared_memory = m.transport.shared_memory;
     options.spin_us = m.transport.spin_us;
+    options.route_to = m.nodes.front().address();
     options.limits = transport_limits_of(m);
     transport_ = messages::make_ucx_transport(client_identity(), std::move(options));
     transport_->start(*this);

@@ -100,8 +100,10 @@ void node_core::on_peer_down(context& ctx, const peer_down& down) {
     return;
   }
   ++sessions_lost_;
-  spdlog::warn("session with {} ended: {}{}{}", id.node, to_string(down.reason),
-               down.detail.empty() ? "" : ": ", down.detail);
+  // While this node winds down, sessions are expected to end.
+  spdlog::log(draining_ ? spdlog::level::debug : spdlog::level::warn,
+              "session with {} ended: {}{}{}", id.node, to_string(down.reason),
+              down.detail.empty() ? "" : ": ", down.detail);
   auto found = targets_.find(id.address);
   if (found == targets_.end()) {
     return;
@@ -228,8 +230,19 @@ void node_core::on_described(context& ctx, described& answer) {
   surveys_.erase(found);
 }
 
+bool node_core::meets_all(std::int64_t now_ns, const std::string& role) const {
+  if (now_ns - started_ns_ >= ms_to_ns(settings_.settle_ms)) {
+    return true;
+  }
+  return std::all_of(spec_.members.begin(), spec_.members.end(), [&](const member& m) {
+    return !roles_talk(role, m.role) ||
+           std::any_of(sessions_.begin(), sessions_.end(),
+                       [&](const auto& s) { return s.second.peer->id.node == m.node; });
+  });
+}
+
 void node_core::on_own_survey(context& ctx, const survey& s) {
-  if (!ready_ && value_of(s.counts, "ready", 1) != 0) {
+  if (!ready_ && value_of(s.counts, "ready", 1) != 0 && meets_all(ctx.now_ns(), ctx.transport().self().role)) {
     ready_ = true;
     if (spec_.on_ready) {
       spec_.on_ready();

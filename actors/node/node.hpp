@@ -77,6 +77,9 @@ class node_core final : public core {
   void check_health(context&, std::int64_t now_ns, std::int64_t late_ns);
   void ask_actors(context&, messages::session_id client, std::uint64_t client_ticket);
   void on_own_survey(context&, const survey&);
+  /// Whether there are sessions with all members that a node of `role` talks to, or settle_ms has
+  /// passed without.
+  bool meets_all(std::int64_t now_ns, const std::string& role) const;
   void send_status(context&, const survey&);
   void begin_drain(context&, std::int64_t drain_ms);
 
