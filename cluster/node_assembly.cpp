@@ -24,7 +24,8 @@ std::vector<std::string> workers_of(const std::vector<actors::member>& members) 
 }  // namespace
 
 node_actors::node_actors(const assembly& parts, messages::transport& transport,
-                         actors::runtime& runtime) {
+                         actors::runtime& runtime)
+    : dispatcher_(runtime) {
   const auto& role = transport.self().role;
   if (role == "gateway") {
     auto gateway = runtime.spawn(
@@ -33,7 +34,8 @@ node_actors::node_actors(const assembly& parts, messages::transport& transport,
     actors_.push_back(std::move(gateway));
   } else if (role == "router") {
     auto router = runtime.spawn(
-        "router", std::make_unique<actors::router_core>(parts.settings, workers_of(parts.members)));
+        "router", std::make_unique<actors::router_core>(parts.settings, workers_of(parts.members)),
+        actors::runtime::execution::progress);
     dispatcher_.add(wire::ActorKind::ROUTER, router);
     actors_.push_back(std::move(router));
   } else {
@@ -46,7 +48,8 @@ node_actors::node_actors(const assembly& parts, messages::transport& transport,
   spec.on_ready = parts.on_ready;
   spec.on_drained = parts.on_drained;
   node_ =
-      runtime.spawn("node", std::make_unique<actors::node_core>(parts.settings, std::move(spec)));
+      runtime.spawn("node", std::make_unique<actors::node_core>(parts.settings, std::move(spec)),
+                    actors::runtime::execution::progress);
   dispatcher_.add(wire::ActorKind::NODE, node_);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// Attempts that were cancelled, so that a task which its Cancel overtook can be refused.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>

@@ -30,33 +30,77 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(eldr::actors::alarm)
 namespace eldr::actors {
 namespace {
 
+/// Collects the jobs of `progress` actors while a thread delivers events, and runs them there.
+class inline_unit final : public caf::execution_unit {
+ public:
+  explicit inline_unit(caf::actor_system& system) : caf::execution_unit(&system) {}
+
+  void exec_later(caf::resumable* job) override { jobs_.push_back(job); }
+
+  void run() {
+    // Handlers put events for each other: new jobs join at the end.
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      auto* job = jobs_[i];
+      if (i >= turns_max) {
+        system().scheduler().enqueue(job);
+        continue;
+      }
+      switch (job->resume(this, messages_per_turn)) {
+        case caf::resumable::resume_later:
+          jobs_.push_back(job);
+          break;
+        case caf::resumable::done:
+        case caf::resumable::awaiting_message:
+          caf::intrusive_ptr_release(job);
+          break;
+        default:
+          break;
+      }
+    }
+    jobs_.clear();
+  }
+
+ private:
+  static constexpr std::size_t turns_max = 64;
+  static constexpr std::size_t messages_per_turn = 64;
+  std::vector<caf::resumable*> jobs_;
+};
+
+/// Set while its thread is inside runtime::deliver().
+thread_local inline_unit* delivering = nullptr;
+
 class caf_mailbox final : public mailbox {
  public:
-  explicit caf_mailbox(caf::actor actor) : actor_(std::move(actor)) {}
+  caf_mailbox(caf::actor actor, runtime::execution where)
+      : actor_(std::move(actor)), where_(where) {}
   void put(event e) override {
-    caf::anon_send(actor_, delivery{std::make_shared<event>(std::move(e))});
+    auto* unit = where_ == runtime::execution::progress ? delivering : nullptr;
+    actor_->enqueue(nullptr, caf::make_message_id(),
+                    caf::make_message(delivery{std::make_shared<event>(std::move(e))}), unit);
   }
 
  private:
   caf::actor actor_;
+  runtime::execution where_;
 };
 
 class core_actor final : public caf::event_based_actor, private context {
  public:
   core_actor(
       caf::actor_config& config, std::string name, std::unique_ptr<core> core,
-      const environment& env,
+      const environment& env, runtime::execution where,
       std::function<actor_ref(const std::string&, std::unique_ptr<eldr::actors::core>)> spawn)
       : caf::event_based_actor(config),
         name_(std::move(name)),
         core_(std::move(core)),
         env_(env),
+        where_(where),
         spawn_(std::move(spawn)) {}
 
   const char* name() const override { return name_.c_str(); }
 
   caf::behavior make_behavior() override {
-    self_ = std::make_shared<caf_mailbox>(caf::actor_cast<caf::actor>(this));
+    self_ = std::make_shared<caf_mailbox>(caf::actor_cast<caf::actor>(this), where_);
     guarded(nullptr, [&] { core_->start(*this); });
     return {[this](const delivery& d) { run(*d.what); },
             [this](alarm) {
@@ -121,6 +165,7 @@ class core_actor final : public caf::event_based_actor, private context {
   std::string name_;
   std::unique_ptr<core> core_;
   const environment& env_;
+  runtime::execution where_;
   std::function<actor_ref(const std::string&, std::unique_ptr<eldr::actors::core>)> spawn_;
   actor_ref self_;
   std::optional<std::int64_t> armed_ns_;
@@ -152,18 +197,19 @@ struct runtime::impl {
   system_config config;
   caf::actor_system system;
   caf::scheduler::test_coordinator* driven = nullptr;
-  std::mutex actors_mutex;  // Gateways spawn from actor threads.
+  inline_unit unit{system};  // Used by the one thread that delivers events.
+  std::mutex actors_mutex;   // Gateways spawn from actor threads.
   std::vector<caf::actor_addr> actors;
   bool stopped = false;
 
-  actor_ref spawn(const std::string& name, std::unique_ptr<core> core) {
+  actor_ref spawn(const std::string& name, std::unique_ptr<core> core, execution where) {
     if (stopped) {
       return nullptr;
     }
     auto actor = system.spawn<core_actor>(
-        name, std::move(core), env,
+        name, std::move(core), env, where,
         [this](const std::string& n, std::unique_ptr<eldr::actors::core> c) {
-          return spawn(n, std::move(c));
+          return spawn(n, std::move(c), execution::scheduler);
         });
     const std::lock_guard lock(actors_mutex);
     // Forget the ended ones now and then: requests come and go.
@@ -173,7 +219,7 @@ struct runtime::impl {
       live_estimate = actors.size();
     }
     actors.push_back(actor.address());
-    return std::make_shared<caf_mailbox>(std::move(actor));
+    return std::make_shared<caf_mailbox>(std::move(actor), where);
   }
 
   std::size_t live_estimate = 0;
@@ -186,8 +232,25 @@ runtime::~runtime() {
   stop();
 }
 
-actor_ref runtime::spawn(const std::string& name, std::unique_ptr<core> core) {
-  return impl_->spawn(name, std::move(core));
+actor_ref runtime::spawn(const std::string& name, std::unique_ptr<core> core, execution where) {
+  return impl_->spawn(name, std::move(core), where);
+}
+
+void runtime::deliver(const std::function<void()>& put_events) {
+  if (impl_->driven != nullptr) {
+    put_events();
+    return;
+  }
+  delivering = &impl_->unit;
+  // Malformed frames throw: what was put before still runs.
+  struct finish {
+    inline_unit& unit;
+    ~finish() {
+      unit.run();
+      delivering = nullptr;
+    }
+  } const run_jobs{impl_->unit};
+  put_events();
 }
 
 void runtime::stop() {

@@ -34,7 +34,18 @@ class runtime {
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
 
-  actor_ref spawn(const std::string& name, std::unique_ptr<core>);
+  /// Where an actor's handlers run. `progress`: on the thread that delivers the event, without a
+  /// hop to a scheduler thread, whenever the event comes through deliver(); only for actors whose
+  /// handlers are short. Such an actor may still run on a scheduler thread (after a delayed
+  /// message), never on two at once.
+  enum class execution : std::uint8_t { scheduler, progress };
+
+  actor_ref spawn(const std::string& name, std::unique_ptr<core>,
+                  execution where = execution::scheduler);
+
+  /// Runs `put_events` (which puts events into mailboxes) on the calling thread, and then the
+  /// `progress` actors that got mail, 64 turns at most; what is left goes to the scheduler.
+  void deliver(const std::function<void()>& put_events);
 
   /// Ends all actors, handling nothing more, and waits for them.
   void stop();

@@ -60,6 +60,11 @@ void decoder_core::on_task(context& ctx, const peer_ptr& router, wire::DecodeTas
   if (s.gen.tokens_max < 2 || s.kv.tokens == 0 ||
       s.kv.blocks.size() != engine_.layout().blocks_for(s.kv.tokens)) {
     refuse(wire::FailReason::INVALID, "the decode task contradicts itself", {}, 0);
+  } else if (std::uint64_t{s.kv.tokens} + s.gen.tokens_max > engine_.geometry().context_max) {
+    refuse(wire::FailReason::TOO_LARGE,
+           "prompt and answer are longer than the model's context of " +
+               std::to_string(engine_.geometry().context_max) + " tokens",
+           {}, 0);
   } else if (blocks_needed(s) > pool_.block_count()) {
     refuse(wire::FailReason::TOO_LARGE,
            "prompt and answer need " + std::to_string(blocks_needed(s)) +
@@ -108,7 +113,6 @@ void decoder_core::expire(context& ctx) {
 }
 
 void decoder_core::admit(context& ctx) {
-  auto active = sequences_.size() - count(phase::queued);
   std::vector<std::uint64_t> queued;
   for (const auto& [ticket, s] : sequences_) {
     if (s.state == phase::queued) {
@@ -117,7 +121,8 @@ void decoder_core::admit(context& ctx) {
   }
   for (auto ticket : queued) {
     auto& s = sequences_.at(ticket);
-    if (active >= limits().decode_batch_max) {
+    // Counted anew each time: a pull that could not begin has left its place.
+    if (sequences_.size() - count(phase::queued) >= limits().decode_batch_max) {
       return;
     }
     auto blocks = pool_.allocate(blocks_needed(s));
@@ -125,7 +130,6 @@ void decoder_core::admit(context& ctx) {
       return;  // In order of arrival: a small one does not overtake a large one for ever.
     }
     s.blocks = std::move(*blocks);
-    ++active;
     ledger_.touch();
     start_pull(ctx, ticket, s);
   }

@@ -1,6 +1,7 @@
 #include "actors/request/gateway.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace eldr::actors {
@@ -114,9 +115,10 @@ void gateway_core::on_generate(context& ctx, const peer_ptr& client, wire::Gener
   request_spec spec;
   spec.gen = read(in.getSampling());
   if (spec.gen.tokens_max == 0 || !(spec.gen.sampling.temperature >= 0) ||
+      std::isinf(spec.gen.sampling.temperature) ||
       !(spec.gen.sampling.top_p > 0 && spec.gen.sampling.top_p <= 1)) {
     return no(wire::FailReason::INVALID,
-              "sampling needs max tokens >= 1, temperature >= 0 and top-p in (0, 1]");
+              "sampling needs max tokens >= 1, a finite temperature >= 0 and top-p in (0, 1]");
   }
   // The answer ends where the context does.
   const auto room = codec_->context_max() - static_cast<std::uint32_t>(prompt.size());

@@ -131,8 +131,12 @@ void request_core::on_frame(context& ctx, incoming& in) {
   }
 }
 
+bool request_core::is_current(wire::Attempt::Reader in) const {
+  return in.getNumber() == attempt_ && phase_ != phase::backoff;
+}
+
 void request_core::on_placed(context& ctx, wire::Placed::Reader in) {
-  if (in.getAttempt().getNumber() != attempt_) {
+  if (!is_current(in.getAttempt())) {
     return;
   }
   const auto node = read(in.getNode());
@@ -155,7 +159,7 @@ void request_core::on_placed(context& ctx, wire::Placed::Reader in) {
 }
 
 void request_core::on_tokens(context& ctx, const peer_ptr& from, wire::Tokens::Reader in) {
-  if (in.getAttempt().getNumber() != attempt_) {
+  if (!is_current(in.getAttempt())) {
     send(ctx, from->session,
          make_cancel(
              actor_of(from->id.role == "prefill" ? wire::Phase::PREFILL : wire::Phase::DECODE),
@@ -187,6 +191,9 @@ void request_core::on_tokens(context& ctx, const peer_ptr& from, wire::Tokens::R
                    {wire::Phase::DECODE, wire::FailReason::GAP,
                     "the token stream of " + from->id.node + " does not fit", from->id.node, 0});
   } else if (from->id.role == "prefill") {
+    if (phase_ == phase::decode) {
+      return;  // The decoder's repeat of it has overtaken the first token.
+    }
     enter(ctx, phase::handoff, settings_.route_ms + settings_.queue_ms + settings_.pull_ms);
   } else {
     enter(ctx, phase::decode, settings_.decode_progress_ms);
@@ -194,7 +201,7 @@ void request_core::on_tokens(context& ctx, const peer_ptr& from, wire::Tokens::R
 }
 
 void request_core::on_failed(context& ctx, wire::Failed::Reader in) {
-  if (in.getAttempt().getNumber() != attempt_) {
+  if (!is_current(in.getAttempt())) {
     return;
   }
   attempt_failed(ctx, {in.getPhase(), in.getReason(), read(in.getDetail()), read(in.getSuspect()),

@@ -56,6 +56,9 @@ class request_core final : public core {
   };
 
   void on_frame(context&, incoming&);
+  /// Whether a frame is about the attempt that runs now. While the next one waits there is none:
+  /// what the failed one still sends must not revive it.
+  bool is_current(wire::Attempt::Reader) const;
   void on_placed(context&, wire::Placed::Reader);
   void on_tokens(context&, const peer_ptr& from, wire::Tokens::Reader);
   void on_failed(context&, wire::Failed::Reader);

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace eldr::actors {
 
@@ -49,9 +50,9 @@ std::size_t prefill_ring::choose(std::uint64_t hash,
     }
     sum += candidates[i].depth;
   }
-  const auto bound =
-      load_bound * static_cast<double>(sum + 1) / static_cast<double>(candidates.size());
-  return candidates[nearest].depth <= bound ? nearest : least;
+  const auto bound = std::ceil(load_bound * static_cast<double>(sum + 1) /
+                               static_cast<double>(candidates.size()));
+  return candidates[nearest].depth + 1 <= bound ? nearest : least;
 }
 
 }  // namespace eldr::actors

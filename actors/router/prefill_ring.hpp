@@ -19,8 +19,8 @@ struct prefill_candidate {
 std::uint64_t prefix_hash(std::span<const std::uint32_t> tokens);
 
 /// A consistent ring with 160 virtual nodes per worker. The worker at the hash is taken while its
-/// load, this request included, is at most 1.25 x (sum + 1) / n; else the least loaded (ties by
-/// name).
+/// load, this request included, is at most 1.25 x (sum + 1) / n rounded up; else the least loaded
+/// (ties by name).
 class prefill_ring {
  public:
   /// Index into `candidates`, which are ordered by name and not empty.

@@ -167,7 +167,7 @@ std::vector<const worker*> router_core::eligible(bool decodes, std::uint64_t fin
   return good.empty() ? avoided : good;
 }
 
-bool router_core::fits(bool decodes, std::uint32_t tokens) const {
+bool router_core::fits(bool decodes, std::uint64_t tokens) const {
   const auto blocks = (tokens + settings_.block_tokens - 1) / settings_.block_tokens;
   bool any = false;
   for (const auto& [node, w] : table_.workers()) {
@@ -183,7 +183,8 @@ bool router_core::fits(bool decodes, std::uint32_t tokens) const {
 
 void router_core::place_prefill(context& ctx, const submission& s) {
   const auto prompt = static_cast<std::uint32_t>(s.tokens.size());
-  if (!fits(false, prompt) || !fits(true, prompt + std::max(s.gen.tokens_max, 1u) - 1)) {
+  if (!fits(false, prompt) ||
+      !fits(true, std::uint64_t{prompt} + std::max(s.gen.tokens_max, 1u) - 1)) {
     fail(ctx, s.key,
          {wire::Phase::ROUTE,
           wire::FailReason::TOO_LARGE,

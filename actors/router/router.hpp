@@ -59,7 +59,7 @@ class router_core final : public core {
   std::vector<const worker*> eligible(bool decodes, std::uint64_t fingerprint,
                                       const std::vector<std::string>& avoid) const;
   /// Whether some worker of the kind has as many blocks as `tokens` KV entries need.
-  bool fits(bool decodes, std::uint32_t tokens) const;
+  bool fits(bool decodes, std::uint64_t tokens) const;
   void settle(context&);
   bool all_reported() const;
   void publish_view(context&, deadline_set&);
