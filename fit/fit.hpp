@@ -15,7 +15,7 @@ struct fit_options {
   std::uint64_t seed = 1;          ///< Of splits, pair samples and K-means.
   std::uint32_t experts = 0;       ///< Per layer; 0: what the trace says, else highest id + 1.
   std::uint32_t block_tokens = 0;  ///< KV block size; 0: what the trace says, else 16.
-  std::string model;               ///< Empty: what the trace says.
+  std::string model = {};          ///< Empty: what the trace says.
   std::uint32_t ep_ranks = 1;      ///< Expert-parallel ranks of a decode worker.
   std::uint32_t batch = 16;        ///< Decode batch of placement and of expected unions.
 

@@ -87,7 +87,7 @@ struct recorded_request {
   std::string id;
   std::string label;
   std::uint64_t prefill_rows = 0;
-  std::span<const std::uint16_t> choices;          ///< [rows][layers][k], prefill first.
+  std::span<const std::uint16_t> choices = {};     ///< [rows][layers][k], prefill first.
   std::span<const float> gate_probabilities = {};  ///< Of the chosen experts, [rows][layers][k].
   std::span<const float> logits = {};              ///< Likewise.
 };
