@@ -68,6 +68,30 @@ node_status read_status(wire::Status::Reader in) {
   return s;
 }
 
+policy_state read_policy(wire::PolicySet::Reader in) {
+  return {actors::read(in.getError()), actors::read(in.getPolicy()), in.getTau(),
+          in.getCandidatesMin(), actors::read(in.getArtifact())};
+}
+
+placement_explained read_explained(wire::Explained::Reader in) {
+  placement_explained out;
+  out.found = in.getFound();
+  out.request = in.getAttempt().getRequest().getCounter();
+  out.attempt = in.getAttempt().getNumber();
+  out.policy = actors::read(in.getPolicy());
+  out.why = actors::read(in.getWhy());
+  out.chosen = actors::read(in.getChosen());
+  out.tokens = in.getTokens();
+  out.label = actors::read(in.getLabel());
+  out.decision_ns = in.getDecisionNs();
+  out.age_ms = in.getAgeMs();
+  for (auto c : in.getCandidates()) {
+    out.candidates.push_back({actors::read(c.getNode()), c.getSlot(), c.getLoad(),
+                              c.getSimilarity(), c.getCost(), c.getInBand()});
+  }
+  return out;
+}
+
 }  // namespace
 
 class client::impl final : public messages::transport_events {
@@ -138,10 +162,16 @@ class client::impl final : public messages::transport_events {
       return std::move(*lost);
     }
     auto message = std::get<messages::frame_ptr>(entry)->root();
-    if (message.which() == wire::Message::GENERATED) {
-      return read_piece(message.getGenerated());
+    switch (message.which()) {
+      case wire::Message::GENERATED:
+        return read_piece(message.getGenerated());
+      case wire::Message::POLICY_SET:
+        return read_policy(message.getPolicySet());
+      case wire::Message::EXPLAINED:
+        return read_explained(message.getExplained());
+      default:
+        return read_status(message.getStatus());
     }
-    return read_status(message.getStatus());
   }
 
   void opened(const messages::peer& p) override {
@@ -152,7 +182,8 @@ class client::impl final : public messages::transport_events {
 
   void received(messages::frame_ptr frame) override {
     const auto kind = frame->root().which();
-    if (kind != wire::Message::GENERATED && kind != wire::Message::STATUS) {
+    if (kind != wire::Message::GENERATED && kind != wire::Message::STATUS &&
+        kind != wire::Message::POLICY_SET && kind != wire::Message::EXPLAINED) {
       return;
     }
     // The frame is kept, not copied: a command that does not read holds back its credits, so the
@@ -252,6 +283,23 @@ void client::ask_status(const std::string& node) {
   auto out = actors::make_message(wire::ActorKind::NODE);
   out->root().initStatusRequest().setTicket(1);
   impl_->send(node, std::move(out));
+}
+
+void client::set_policy(const std::string& router, const std::string& policy, float tau,
+                        std::uint32_t candidates_min, const std::string& artifact_path) {
+  auto out = actors::make_message(wire::ActorKind::ROUTER, artifact_path.size() / 8 + 16);
+  auto set = out->root().initSetPolicy();
+  set.setPolicy(policy);
+  set.setTau(tau);
+  set.setCandidatesMin(candidates_min);
+  set.setArtifactPath(artifact_path);
+  impl_->send(router, std::move(out));
+}
+
+void client::explain(const std::string& router, std::uint64_t counter) {
+  auto out = actors::make_message(wire::ActorKind::ROUTER);
+  out->root().initExplain().setCounter(counter);
+  impl_->send(router, std::move(out));
 }
 
 void client::shut_down(const std::string& node, std::uint32_t drain_ms) {

@@ -74,13 +74,46 @@ struct node_status {
   std::vector<worker_view> workers;  ///< Of a router.
 };
 
+/// What routes at a router, or why it was not changed.
+struct policy_state {
+  std::string error;
+  std::string policy;
+  float tau = 0;
+  std::uint32_t candidates_min = 0;
+  std::string artifact;
+};
+
+/// How a request was placed on its decode worker.
+struct placement_explained {
+  struct candidate {
+    std::string node;
+    std::int32_t slot = -1;
+    std::uint32_t load = 0;
+    float similarity = 0;
+    float cost = 0;
+    bool in_band = false;
+  };
+  bool found = false;
+  std::uint64_t request = 0;
+  std::uint32_t attempt = 0;
+  std::string policy;
+  std::string why;
+  std::string chosen;
+  std::uint32_t tokens = 0;
+  std::string label;
+  std::uint64_t decision_ns = 0;
+  std::uint64_t age_ms = 0;
+  std::vector<candidate> candidates;
+};
+
 /// The session with a node ended.
 struct node_lost {
   std::string node;
   std::string why;
 };
 
-using client_event = std::variant<completion_piece, node_status, node_lost>;
+using client_event =
+    std::variant<completion_piece, node_status, policy_state, placement_explained, node_lost>;
 
 class client {
  public:
@@ -103,6 +136,12 @@ class client {
   std::uint64_t submit(const std::string& gateway, const completion_request&);
   void cancel(const std::string& gateway, std::uint64_t request);
   void ask_status(const std::string& node);
+  /// Changes the policy of a router; what is left empty or negative stays. Answered by
+  /// policy_state.
+  void set_policy(const std::string& router, const std::string& policy, float tau,
+                  std::uint32_t candidates_min, const std::string& artifact_path);
+  /// Asks a router about a request by its counter; 0: the latest. Answered by placement_explained.
+  void explain(const std::string& router, std::uint64_t counter);
   void shut_down(const std::string& node, std::uint32_t drain_ms);
 
   /// Next event, in order of arrival; none if there is none within `timeout`.

@@ -40,6 +40,10 @@ struct kv_options {
 struct policy_options {
   std::string name = "jsq";
   std::uint64_t seed = 1;
+  std::string artifact = "none";     ///< Path relative to the manifest, or "none".
+  float tau = 0.1F;                  ///< Band of the eldr policies, in cosine similarity.
+  float union_tau = 0.25F;           ///< Band of union-band.
+  std::uint32_t candidates_min = 2;  ///< A narrower band is widened to this many workers.
   bool operator==(const policy_options&) const = default;
 };
 
@@ -105,6 +109,10 @@ struct manifest {
   /// In the file's order.
   std::vector<const node_spec*> with_role(node_role) const;
   std::filesystem::path token_path() const { return folder / token_file; }
+  /// Of the routing artifact, if one is named.
+  std::optional<std::filesystem::path> artifact_path() const {
+    return policy.artifact == "none" ? std::nullopt : std::optional(folder / policy.artifact);
+  }
   /// Folder of the model; none: the embedded one.
   std::optional<std::filesystem::path> model_path() const;
 

@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::array<std::string_view, 4> roles{"gateway", "router", "prefill", "decode"};
 constexpr std::array<std::string_view, 2> dtypes{"f32", "bf16"};
-constexpr std::array<std::string_view, 4> policies{"rr", "random", "jsq", "p2c"};
+constexpr std::array<std::string_view, 10> policies{"rr",    "random",    "jsq",          "p2c",
+                                                    "eldr",  "eldr-top1", "eldr-vanilla", "domain",
+                                                    "union", "union-band"};
 constexpr std::array<std::string_view, 6> log_levels{"trace", "debug", "info",
                                                      "warn",  "error", "off"};
 
@@ -57,6 +59,17 @@ constexpr std::array keys{
                  "How the router chooses the decode worker."},
     manifest_key{"policy.seed", seed_value{ELDR_AT(policy.seed)},
                  "Seed of the policy's random choices."},
+    manifest_key{"policy.artifact", text_value{ELDR_AT(policy.artifact), "path"},
+                 "Routing artifact (`eldr fit`), relative to the manifest; `none` for none. The "
+                 "`eldr` policies, `domain` and `union-band` need one."},
+    manifest_key{"policy.tau", fraction_value{ELDR_AT(policy.tau), 0, 2},
+                 "Band of the `eldr` policies: similarity to the best that still counts as near."},
+    manifest_key{"policy.union_tau", fraction_value{ELDR_AT(policy.union_tau), 0, 2},
+                 "The same for `union-band`."},
+    manifest_key{
+        "policy.candidates_min", number_value{ELDR_AT(policy.candidates_min), 1, 1024, "workers"},
+        "A narrower band is widened to this many workers. With few workers 1 keeps more of "
+        "the locality."},
 
     manifest_key{"limits.requests_max",
                  number_value{ELDR_AT(limits.requests_max), 1, queue_max, ""},
@@ -169,15 +182,17 @@ std::string joined_words(std::span<const std::string_view> words) {
 }
 
 std::string values_text(const manifest_key& key) {
-  return std::visit(overloaded{[](const number_value& v) {
-                                 return fmt::format("{}..{}{}{}", v.min, v.max,
-                                                    v.unit.empty() ? "" : " ", v.unit);
-                               },
-                               [](const seed_value&) { return std::string("0..2⁶⁴−1"); },
-                               [](const flag_value&) { return std::string("`true`, `false`"); },
-                               [](const text_value& v) { return std::string(v.meaning); },
-                               [](const choice_value& v) { return joined_words(v.words); }},
-                    key.value);
+  return std::visit(
+      overloaded{[](const number_value& v) {
+                   return fmt::format("{}..{}{}{}", v.min, v.max, v.unit.empty() ? "" : " ",
+                                      v.unit);
+                 },
+                 [](const seed_value&) { return std::string("0..2⁶⁴−1"); },
+                 [](const fraction_value& v) { return fmt::format("{}..{}", v.min, v.max); },
+                 [](const flag_value&) { return std::string("`true`, `false`"); },
+                 [](const text_value& v) { return std::string(v.meaning); },
+                 [](const choice_value& v) { return joined_words(v.words); }},
+      key.value);
 }
 
 }  // namespace
@@ -208,6 +223,7 @@ std::string value_text(const manifest_key& key, const manifest& m) {
   return std::visit(
       overloaded{[&](const number_value& v) { return std::to_string(v.at(target)); },
                  [&](const seed_value& v) { return std::to_string(v.at(target)); },
+                 [&](const fraction_value& v) { return fmt::format("{}", v.at(target)); },
                  [&](const flag_value& v) { return std::string(v.at(target) ? "true" : "false"); },
                  [&](const text_value& v) { return v.at(target); },
                  [&](const choice_value& v) { return std::string(v.get(m)); }},

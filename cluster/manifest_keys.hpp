@@ -21,6 +21,11 @@ struct number_value {
 struct seed_value {
   std::uint64_t& (*at)(manifest&);
 };
+struct fraction_value {
+  float& (*at)(manifest&);
+  float min;
+  float max;
+};
 struct flag_value {
   bool& (*at)(manifest&);
 };
@@ -37,7 +42,8 @@ struct choice_value {
 
 struct manifest_key {
   std::string_view path;  ///< "timeouts.lease_ms", or "name" at the top.
-  std::variant<number_value, seed_value, flag_value, text_value, choice_value> value;
+  std::variant<number_value, seed_value, fraction_value, flag_value, text_value, choice_value>
+      value;
   std::string_view description;
 
   std::string_view section() const;  ///< "timeouts", or empty.

@@ -160,6 +160,8 @@ void manifest_reader::read_value(const manifest_key& key, const YAML::Node& valu
     n->at(result_) = static_cast<std::uint32_t>(number(value, key.path, n->min, n->max, n->unit));
   } else if (const auto* seed = std::get_if<seed_value>(&key.value)) {
     seed->at(result_) = number(value, key.path, 0, UINT64_MAX);
+  } else if (const auto* real = std::get_if<fraction_value>(&key.value)) {
+    real->at(result_) = fraction(value, key.path, real->min, real->max);
   } else if (const auto* f = std::get_if<flag_value>(&key.value)) {
     f->at(result_) = flag(value, key.path);
   } else if (const auto* t = std::get_if<text_value>(&key.value)) {
@@ -364,6 +366,16 @@ std::uint64_t manifest_reader::number(const YAML::Node& value, std::string_view 
                                    min, max, unit.empty() ? "" : " ", unit, kind_of(value)));
   }
   return *n;
+}
+
+float manifest_reader::fraction(const YAML::Node& value, std::string_view key, float min,
+                                float max) const {
+  const auto f = value.IsScalar() ? decimal<float>(value.Scalar()) : std::nullopt;
+  if (!f || !(*f >= min && *f <= max)) {
+    fail(value.Mark(), fmt::format("'{}' must be a number from {} to {}, but is {}", key, min, max,
+                                   kind_of(value)));
+  }
+  return *f;
 }
 
 bool manifest_reader::flag(const YAML::Node& value, std::string_view key) const {

@@ -46,6 +46,7 @@ class manifest_reader {
 
   std::uint64_t number(const YAML::Node& value, std::string_view key, std::uint64_t min,
                        std::uint64_t max, std::string_view unit = "") const;
+  float fraction(const YAML::Node& value, std::string_view key, float min, float max) const;
   bool flag(const YAML::Node& value, std::string_view key) const;
   std::string word(const YAML::Node& value, std::string_view key,
                    std::span<const std::string_view> words) const;

@@ -21,6 +21,16 @@ std::vector<std::string> workers_of(const std::vector<actors::member>& members) 
   }
   return names;
 }
+
+actors::router_spec router_spec_of(const assembly& parts) {
+  actors::router_spec spec{workers_of(parts.members), parts.policy, parts.artifact_source,
+                           parts.load_artifact};
+  spec.policy.decode_nodes = 0;
+  for (const auto& m : parts.members) {
+    spec.policy.decode_nodes += m.role == "decode" ? 1 : 0;
+  }
+  return spec;
+}
 }  // namespace
 
 node_actors::node_actors(const assembly& parts, messages::transport& transport,
@@ -34,7 +44,7 @@ node_actors::node_actors(const assembly& parts, messages::transport& transport,
     actors_.push_back(std::move(gateway));
   } else if (role == "router") {
     auto router = runtime.spawn(
-        "router", std::make_unique<actors::router_core>(parts.settings, workers_of(parts.members)),
+        "router", std::make_unique<actors::router_core>(parts.settings, router_spec_of(parts)),
         actors::runtime::execution::progress);
     dispatcher_.add(wire::ActorKind::ROUTER, router);
     actors_.push_back(std::move(router));

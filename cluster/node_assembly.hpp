@@ -15,6 +15,7 @@
 #include "actors/node/dispatcher.hpp"
 #include "actors/node/node.hpp"
 #include "actors/request/text.hpp"
+#include "actors/router/policy_desk.hpp"
 #include "gpu/engine.hpp"
 
 namespace eldr::cluster {
@@ -27,6 +28,10 @@ struct assembly {
   gpu::engine* engine = nullptr;  ///< Outlives the actors.
   gpu::engine_memory memory;      ///< What the engine works on; region 0 of the transport.
   std::int32_t slot = -1;         ///< Decode: its centroid slot.
+  // Routers:
+  actors::policy_options policy;  ///< Geometry and the artifact that it starts with.
+  std::string artifact_source;
+  actors::artifact_loader load_artifact;
   // Gateways:
   std::shared_ptr<const actors::text_codec> codec;
   std::function<void()> on_ready;

@@ -22,7 +22,9 @@
 #include "cluster/token.hpp"
 #include "cluster/tokenizer_codec.hpp"
 #include "cluster/unique_fd.hpp"
+#include "fit/artifact.hpp"
 #include "gpu/host_runner.hpp"
+#include "gpu/model_config.hpp"
 #include "gpu/threaded_engine.hpp"
 #include "messages/ucx_transport.hpp"
 
@@ -120,6 +122,8 @@ class node_process {
     parts.slot = slot_of(manifest_, spec_);
     if (works) {
       make_engine(std::move(runner), parts);
+    } else if (spec_.role == node_role::router) {
+      add_routing(*files, parts);
     } else if (spec_.role == node_role::gateway) {
       parts.codec = make_tokenizer_codec(*files);
     }
@@ -167,6 +171,25 @@ class node_process {
   std::string model_name() const {
     const auto path = manifest_.model_path();
     return path ? path->string() : std::string();
+  }
+
+  /// What a router knows of the model, and its artifact.
+  void add_routing(const gpu::model_files& files, assembly& parts) {
+    const auto geometry = gpu::parse_config(files.config_json()).geometry;
+    parts.policy.layers = geometry.layers;
+    parts.policy.experts = geometry.experts;
+    parts.policy.experts_per_token = geometry.experts_per_token;
+    parts.load_artifact = [geometry,
+                           block_tokens = manifest_.kv.block_tokens](const std::string& path) {
+      auto artifact = std::make_shared<fit::artifact>(fit::load_artifact(path));
+      fit::check_artifact_fits(*artifact, geometry.layers, geometry.experts,
+                               geometry.experts_per_token, block_tokens);
+      return artifact;
+    };
+    if (const auto path = manifest_.artifact_path()) {
+      parts.policy.artifact = parts.load_artifact(path->string());
+      parts.artifact_source = path->string();
+    }
   }
 
   void make_engine(std::unique_ptr<gpu::model_runner> runner, assembly& parts) {

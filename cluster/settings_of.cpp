@@ -25,6 +25,9 @@ actors::settings settings_of(const manifest& m) {
   s.drain_ms = m.timeouts.drain_ms;
   s.policy = m.policy.name;
   s.policy_seed = m.policy.seed;
+  s.tau = m.policy.tau;
+  s.union_tau = m.policy.union_tau;
+  s.candidates_min = m.policy.candidates_min;
   return s;
 }
 

@@ -226,6 +226,7 @@ struct QueueDepth {
   stepUs         @8 :UInt32;          # Last step's time.
   batch          @9 :UInt32;          # Last step's sequences.
   distinctExperts @10 :Float32;       # Last step's mean over layers.
+  layers         @11 :UInt32;         # Of the model.
 }
 
 # --- nodes --------------------------------------------------------------------------------------
@@ -282,6 +283,54 @@ struct Shutdown {
   drainMs @0 :UInt32;
 }
 
+struct SetPolicy {
+  # Client to router: change how decode workers are chosen. Absent parts stay as they are.
+  ticket        @0 :UInt64;
+  policy        @1 :Text;            # Empty: the same policy.
+  tau           @2 :Float32 = -1;    # Negative: the same.
+  candidatesMin @3 :UInt32 = 0;      # 0: the same.
+  artifactPath  @4 :Text;            # A file that the router's process can read. Empty: the same.
+}
+
+struct PolicySet {
+  # Answer: what is in force now, or why nothing changed.
+  ticket        @0 :UInt64;
+  error         @1 :Text;
+  policy        @2 :Text;
+  tau           @3 :Float32;
+  candidatesMin @4 :UInt32;
+  artifact      @5 :Text;            # For people: where it came from, its slots; empty: none.
+}
+
+struct Explain {
+  # Client to router: how was a request placed? counter 0: the latest one.
+  ticket  @0 :UInt64;
+  counter @1 :UInt64;
+}
+
+struct Explained {
+  ticket     @0 :UInt64;
+  found      @1 :Bool;
+  attempt    @2 :Attempt;
+  policy     @3 :Text;
+  why        @4 :Text;
+  decisionNs @5 :UInt64;
+  chosen     @6 :Text;
+  tokens     @7 :UInt32;
+  label      @8 :Text;
+  candidates @9 :List(Candidate);
+  ageMs      @10 :UInt64;
+
+  struct Candidate {
+    node       @0 :Text;
+    slot       @1 :Int32;
+    load       @2 :UInt32;
+    similarity @3 :Float32;
+    cost       @4 :Float32;
+    inBand     @5 :Bool;
+  }
+}
+
 struct Message {
   to @0 :ActorKind;
   union {
@@ -304,5 +353,9 @@ struct Message {
     statusRequest @17 :StatusRequest;
     status        @18 :Status;
     shutdown      @19 :Shutdown;
+    setPolicy     @20 :SetPolicy;
+    policySet     @21 :PolicySet;
+    explain       @22 :Explain;
+    explained     @23 :Explained;
   }
 }

@@ -386,6 +386,7 @@ void decoder_core::fill(wire::QueueDepth::Builder depth) const {
   depth.setStepUs(step_us_);
   depth.setBatch(batch_);
   depth.setDistinctExperts(distinct_experts_);
+  depth.setLayers(engine_.geometry().layers);
 }
 
 named_counts decoder_core::counts() const {

@@ -50,8 +50,8 @@ std::size_t prefill_ring::choose(std::uint64_t hash,
     }
     sum += candidates[i].depth;
   }
-  const auto bound = std::ceil(load_bound * static_cast<double>(sum + 1) /
-                               static_cast<double>(candidates.size()));
+  const auto bound =
+      std::ceil(load_bound * static_cast<double>(sum + 1) / static_cast<double>(candidates.size()));
   return candidates[nearest].depth + 1 <= bound ? nearest : least;
 }
 

@@ -18,8 +18,8 @@ bool listed(const std::vector<std::string>& names, const std::string& name) {
 }
 }  // namespace
 
-router_core::router_core(const settings& s, std::vector<std::string> expected)
-    : settings_(s), expected_(std::move(expected)), policy_(make_policy(s.policy, s.policy_seed)) {}
+router_core::router_core(const settings& s, router_spec spec)
+    : settings_(s), expected_(spec.expected), desk_(s, std::move(spec)) {}
 
 void router_core::start(context& ctx) {
   settle_deadline_ns_ = ctx.now_ns() + ms_to_ns(settings_.settle_ms);
@@ -60,6 +60,18 @@ void router_core::on_incoming(context& ctx, incoming& in) {
     case wire::Message::QUEUE_DEPTH:
       on_queue_depth(ctx, in.from, message.getQueueDepth());
       break;
+    case wire::Message::SET_POLICY: {
+      auto out = make_message(wire::ActorKind::CLIENT, 64);
+      desk_.change(message.getSetPolicy(), out->root().initPolicySet());
+      send(ctx, in.from->session, std::move(out));
+      break;
+    }
+    case wire::Message::EXPLAIN: {
+      auto out = make_message(wire::ActorKind::CLIENT, 1024);
+      desk_.explain(ctx, message.getExplain(), out->root().initExplained());
+      send(ctx, in.from->session, std::move(out));
+      break;
+    }
     case wire::Message::CANCEL: {
       const auto key = read(message.getCancel().getAttempt());
       cancelled_.add(key);
@@ -88,7 +100,9 @@ void router_core::on_peer_up(context&, const peer_ptr& peer) {
 
 void router_core::on_peer_down(context&, const peer_ptr& peer) {
   peers_.down(peer);
-  table_.down(peer->id.node, peer->session);
+  if (table_.down(peer->id.node, peer->session)) {
+    desk_.policy().lost(peer->id.node);
+  }
   if (peer->id.role == "gateway") {
     std::erase_if(
         held_, [&](const submission& s) { return s.key.request.gateway == peer->id.incarnation; });
@@ -268,20 +282,14 @@ void router_core::place_decode(context& ctx, wire::Handoff::Reader in, const att
     send(ctx, prefill->session, make_release(key, in.getKv().getLease(), true));
     return;
   }
-  std::vector<decode_candidate> candidates;
-  candidates.reserve(workers.size());
-  for (const auto* w : workers) {
-    candidates.push_back({w->node, w->slot, w->depth(), w->blocks_free});
-  }
   const auto signature = in.getSignature();
-  signatures_missing_ += signature.size() == 0 ? 1 : 0;
   const auto label = in.getLabel();
   const routing_request request{
       key,
       {reinterpret_cast<const std::byte*>(signature.begin()), signature.size()},
       in.getTokenCount(),
       {label.cStr(), label.size()}};
-  const auto& chosen = *workers[policy_->choose(request, candidates)];
+  const auto& chosen = desk_.choose(ctx, request, workers);
   send_placed(ctx, key, wire::Phase::DECODE, chosen);
   send_decode_task(ctx, chosen, in, key);
 }
@@ -312,6 +320,14 @@ void router_core::on_queue_depth(context& ctx, const peer_ptr& from, wire::Queue
   r.blocks_total = in.getTotalBlocks();
   r.draining = in.getDraining();
   r.slot = in.getSlot();
+  for (const auto& key : r.ended) {
+    desk_.policy().ended(key, from->id.node);
+  }
+  if (in.getBatch() > 0 && in.getStepUs() > 0) {
+    desk_.policy().observed_step(in.getBatch(),
+                                 in.getDistinctExperts() * static_cast<float>(in.getLayers()),
+                                 static_cast<float>(in.getStepUs()));
+  }
   if (!table_.reported(from->session, r)) {
     ctx.transport().close(from->session, "QueueDepth counts tasks that were never sent");
     return;
@@ -376,9 +392,10 @@ void router_core::describe_to(describe& ask) const {
                  {"ready", settled_ ? 1 : 0},
                  {"submits_total", submits_},
                  {"handoffs_total", handoffs_},
-                 {"refused_total", refused_},
-                 {"signatures_missing_total", signatures_missing_}},
+                 {"refused_total", refused_}},
                 {}};
+  const auto of_policy = desk_.counts();
+  out.counts.insert(out.counts.end(), of_policy.begin(), of_policy.end());
   capnp::MallocMessageBuilder message;
   write_view(message.initRoot<wire::ClusterView>());
   const auto words = capnp::messageToFlatArray(message);

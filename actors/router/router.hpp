@@ -2,9 +2,9 @@
 /// Actor `router`: places each request on a prefill worker and, at the handoff, on a decode worker.
 /// Holds soft state only; routers are interchangeable.
 ///
-/// Takes Submit and Cancel (request), Handoff (prefill), QueueDepth (workers). Sends PrefillTask,
-/// DecodeTask (workers), Placed, Failed (request), Release{abandon} (prefill), ClusterView
-/// (gateways).
+/// Takes Submit and Cancel (request), Handoff (prefill), QueueDepth (workers), SetPolicy and
+/// Explain (client). Sends PrefillTask, DecodeTask (workers), Placed, Failed (request),
+/// Release{abandon} (prefill), ClusterView (gateways).
 
 #include <cstdint>
 #include <deque>
@@ -17,16 +17,16 @@
 #include "actors/common/directory.hpp"
 #include "actors/common/settings.hpp"
 #include "actors/common/wire.hpp"
+#include "actors/router/policy_desk.hpp"
 #include "actors/router/prefill_ring.hpp"
-#include "actors/router/routing_policy.hpp"
 #include "actors/router/worker_table.hpp"
 
 namespace eldr::actors {
 
 class router_core final : public core {
  public:
-  /// `expected`: the manifest's workers, for which a starting router waits up to settle_ms.
-  router_core(const settings&, std::vector<std::string> expected);
+  /// A starting router waits for the spec's workers up to settle_ms. Throws as make_policy does.
+  router_core(const settings&, router_spec);
 
   void start(context&) override;
   void handle(context&, event&) override;
@@ -71,7 +71,7 @@ class router_core final : public core {
   directory peers_;
   worker_table table_;
   prefill_ring ring_;
-  std::unique_ptr<routing_policy> policy_;
+  policy_desk desk_;
   cancelled_attempts cancelled_;
   std::deque<submission> held_;  ///< While settling.
   bool settled_ = false;
@@ -82,7 +82,6 @@ class router_core final : public core {
   std::int64_t submits_ = 0;
   std::int64_t handoffs_ = 0;
   std::int64_t refused_ = 0;
-  std::int64_t signatures_missing_ = 0;
 };
 
 }  // namespace eldr::actors

@@ -1,105 +1,75 @@
 #include "actors/router/routing_policy.hpp"
 
-#include <array>
-#include <random>
+#include <algorithm>
 #include <stdexcept>
+
+#include "actors/router/load_policies.hpp"
+#include "actors/router/locality_policies.hpp"
+#include "actors/router/union_policy.hpp"
 
 namespace eldr::actors {
 
 namespace {
-
-/// Uniform in [0, n), n < 2^32: the same on every standard library, unlike
-/// std::uniform_int_distribution.
-std::size_t draw(std::mt19937_64& rng, std::size_t n) {
-  return static_cast<std::size_t>(((rng() >> 32) * n) >> 32);
-}
-
-/// Each worker in turn.
-class round_robin final : public routing_policy {
- public:
-  std::string_view name() const noexcept override { return "rr"; }
-  std::size_t choose(const routing_request&, std::span<const decode_candidate> c) override {
-    return static_cast<std::size_t>(turn_++ % c.size());
-  }
-
- private:
-  std::uint64_t turn_ = 0;
-};
-
-class uniform_random final : public routing_policy {
- public:
-  explicit uniform_random(std::uint64_t seed) : rng_(seed) {}
-  std::string_view name() const noexcept override { return "random"; }
-  std::size_t choose(const routing_request&, std::span<const decode_candidate> c) override {
-    return draw(rng_, c.size());
-  }
-
- private:
-  std::mt19937_64 rng_;
-};
-
-/// Join the shortest queue; ties by a seeded stream.
-class shortest_queue final : public routing_policy {
- public:
-  explicit shortest_queue(std::uint64_t seed) : rng_(seed) {}
-  std::string_view name() const noexcept override { return "jsq"; }
-  std::size_t choose(const routing_request&, std::span<const decode_candidate> c) override {
-    std::size_t best = 0;
-    std::size_t ties = 1;
-    for (std::size_t i = 1; i < c.size(); ++i) {
-      if (c[i].in_flight < c[best].in_flight) {
-        best = i;
-        ties = 1;
-      } else if (c[i].in_flight == c[best].in_flight && draw(rng_, ++ties) == 0) {
-        best = i;  // Reservoir sampling: each of the tied is as likely.
-      }
-    }
-    return best;
-  }
-
- private:
-  std::mt19937_64 rng_;
-};
-
-/// The less loaded of two distinct random ones.
-class power_of_two final : public routing_policy {
- public:
-  explicit power_of_two(std::uint64_t seed) : rng_(seed) {}
-  std::string_view name() const noexcept override { return "p2c"; }
-  std::size_t choose(const routing_request&, std::span<const decode_candidate> c) override {
-    if (c.size() == 1) {
-      return 0;
-    }
-    const auto a = draw(rng_, c.size());
-    auto b = draw(rng_, c.size() - 1);
-    b += b >= a ? 1 : 0;
-    return c[b].in_flight < c[a].in_flight ? b : a;
-  }
-
- private:
-  std::mt19937_64 rng_;
-};
-
-constexpr std::array<std::string_view, 4> names{"rr", "random", "jsq", "p2c"};
-
+constexpr std::array<std::string_view, 10> names{"rr",    "random",    "jsq",          "p2c",
+                                                 "eldr",  "eldr-top1", "eldr-vanilla", "domain",
+                                                 "union", "union-band"};
 }  // namespace
+
+std::string_view to_string(decision::ground why) noexcept {
+  switch (why) {
+    case decision::ground::load:
+      return "load";
+    case decision::ground::band:
+      return "band";
+    case decision::ground::widened:
+      return "widened band";
+    case decision::ground::cost:
+      return "cost";
+    case decision::ground::label:
+      return "label";
+    case decision::ground::no_signature:
+      return "no signature, by load";
+    case decision::ground::zero_norm:
+      return "signature without direction, by load";
+  }
+  return "unknown";
+}
 
 std::span<const std::string_view> policy_names() {
   return names;
 }
 
-std::unique_ptr<routing_policy> make_policy(std::string_view name, std::uint64_t seed) {
+bool needs_artifact(std::string_view name) {
+  return name == "eldr" || name == "eldr-top1" || name == "eldr-vanilla" || name == "domain" ||
+         name == "union-band";
+}
+
+std::unique_ptr<routing_policy> make_policy(std::string_view name, const policy_options& options) {
+  if (needs_artifact(name) && !options.artifact) {
+    throw std::invalid_argument(
+        "policy '" + std::string(name) +
+        "' needs a routing artifact; fit one with 'eldr fit' and name it in policy.artifact");
+  }
   if (name == "rr") {
-    return std::make_unique<round_robin>();
+    return make_round_robin();
   }
   if (name == "random") {
-    return std::make_unique<uniform_random>(seed);
+    return make_uniform_random(options.seed);
   }
   if (name == "jsq") {
-    return std::make_unique<shortest_queue>(seed);
+    return make_shortest_queue(options.seed);
   }
   if (name == "p2c") {
-    return std::make_unique<power_of_two>(seed);
+    return make_power_of_two(options.seed);
+  }
+  if (name == "eldr" || name == "eldr-top1" || name == "eldr-vanilla") {
+    return make_band_policy(name, options);
+  }
+  if (name == "domain") {
+    return make_domain_policy(options);
+  }
+  if (name == "union" || name == "union-band") {
+    return make_union_policy(name, options);
   }
   std::string known;
   for (auto n : names) {

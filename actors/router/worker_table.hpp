@@ -55,12 +55,14 @@ class worker_table {
   /// A session opened: counts start at zero.
   void up(worker w) { workers_.insert_or_assign(w.node, std::move(w)); }
 
-  /// The session ended. A newer session of the same node is left alone.
-  void down(const std::string& node, messages::session_id session) {
+  /// The session ended: the worker is gone (true). A newer session of the same node is left alone.
+  bool down(const std::string& node, messages::session_id session) {
     auto found = workers_.find(node);
-    if (found != workers_.end() && found->second.session == session) {
-      workers_.erase(found);
+    if (found == workers_.end() || found->second.session != session) {
+      return false;
     }
+    workers_.erase(found);
+    return true;
   }
 
   /// Takes a report in; false if it is of no known session or contradicts itself.

@@ -153,6 +153,13 @@ void sim_cluster::start_node(const std::string& name) {
           pending_.push_back({now_ns_ + delay_ns, next_order_++, name, life, std::move(what)});
         });
     parts.engine = n->engine.get();
+  } else if (member.role == "router") {
+    const auto& geometry = options_.model->geometry();
+    parts.policy.layers = geometry.layers;
+    parts.policy.experts = geometry.experts;
+    parts.policy.experts_per_token = geometry.experts_per_token;
+    parts.policy.artifact = options_.artifact;
+    parts.artifact_source = "simulation";
   } else if (member.role == "gateway") {
     parts.codec = std::make_shared<id_codec>(options_.model);
   }

@@ -33,6 +33,8 @@ struct sim_options {
   step_cost cost;
   /// One model for all workers (a runner keeps no state between steps).
   std::shared_ptr<gpu::model_runner> model;
+  /// For the policies that need one.
+  std::shared_ptr<const fit::artifact> artifact;
 };
 
 class sim_cluster {
