@@ -27,13 +27,18 @@ struct Identity {
 }
 
 struct Hello {
+  # The dialer's first message.
   identity @0 :Identity;
   nonce    @1 :UInt64;        # Dialer's half of the session's nonce.
-  frameBytesMax @2 :UInt32;
+  frameBytesMax @2 :UInt32;   # The smaller of both ends' holds, here and for credits.
+  creditFrames  @3 :UInt32;
 }
 
 struct Welcome {
+  # The listener's answer.
   identity @0 :Identity;
   nonce    @1 :UInt64;        # Listener's half.
   refused  @2 :Text;          # Not empty: why there will be no session.
+  frameBytesMax @3 :UInt32;
+  creditFrames  @4 :UInt32;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "messages/get_plan.hpp"
 #include "messages/message_view.hpp"
 
 namespace eldr::messages {
@@ -66,11 +67,8 @@ get_status check(const session_end* end, std::uint32_t region,
   if (end == nullptr || region >= end->remote.regions.size()) {
     return get_status::no_session;
   }
-  const auto bytes = end->remote.regions[region].bytes;
-  const bool inside = std::ranges::all_of(ranges, [&](const get_range& range) {
-    return range.length <= bytes && range.remote_offset <= bytes - range.length;
-  });
-  return inside ? get_status::ok : get_status::out_of_range;
+  return within(ranges, end->remote.regions[region].bytes) ? get_status::ok
+                                                           : get_status::out_of_range;
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ struct Generate {
   sampling      @3 :Sampling;
   hasSeed       @4 :Bool;     # Without a seed the gateway draws one, once.
   label         @5 :Text;     # Domain of the prompt, if known.
+  record        @6 :Bool;     # Return the experts that every token chose. The prompt is then run
+                              # whole, without the prefix cache.
 }
 
 struct Generated {
@@ -113,6 +115,7 @@ struct Generated {
   totalUs       @13 :UInt64;        # Arrival at the gateway to the last token.
   seed          @14 :UInt64;
   cachedTokens  @15 :UInt32;        # Prompt tokens found in the prefix cache, first attempt.
+  choices       @16 :Data;          # If recorded: uint16 little-endian [tokens run][layers][k].
 }
 
 struct Abort {
@@ -130,6 +133,7 @@ struct Submit {
   avoid       @4 :List(Text);     # Nodes under suspicion.
   fingerprint @5 :UInt64;         # 0: any; else only workers with this numerics fingerprint.
   label       @6 :Text;
+  record      @7 :Bool;
 }
 
 struct Placed {
@@ -149,6 +153,7 @@ struct PrefillTask {
   generated      @4 :UInt32;
   label          @5 :Text;
   avoid          @6 :List(Text);   # From Submit, for the choice of the decode worker.
+  record         @7 :Bool;
 }
 
 struct Handoff {
@@ -164,6 +169,7 @@ struct Handoff {
   label          @7 :Text;
   fingerprint    @8 :UInt64;    # Of the prefill worker; the decode worker's must be equal.
   avoid          @9 :List(Text);
+  record         @10 :Bool;
 }
 
 struct DecodeTask {
@@ -173,6 +179,7 @@ struct DecodeTask {
   firstToken     @3 :UInt32;
   sampling       @4 :Sampling;
   generated      @5 :UInt32;    # Position of firstToken among the generated tokens.
+  record         @6 :Bool;
 }
 
 struct Tokens {
@@ -182,6 +189,7 @@ struct Tokens {
   ids          @2 :List(UInt32);
   finish       @3 :FinishReason;
   cachedTokens @4 :UInt32;      # From prefill: prompt tokens that the prefix cache had.
+  choices      @5 :Data;        # If recorded: of the tokens that were run to get these ids.
 }
 
 struct Failed {

@@ -13,6 +13,8 @@ struct ucx_options {
   std::string token;               ///< The cluster's secret; empty is refused.
   bool shared_memory = false;      ///< Let UCX use shared memory beside tcp.
   std::uint32_t spin_us = 100;     ///< Busy wait (with sched_yield) before the thread sleeps.
+  std::string route_to;            ///< For a node without an address of its own: a peer that it
+                                   ///< will dial, which tells the network. Empty: this host.
   transport_limits limits;
 };
 

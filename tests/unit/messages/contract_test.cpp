@@ -6,7 +6,6 @@
 #include <cstring>
 #include <numeric>
 #include <random>
-#include <thread>
 
 #include "tests/unit/messages/contract_worlds.hpp"
 #include "tests/unit/messages/world.hpp"
@@ -31,7 +30,6 @@ class contract : public testing::TestWithParam<world_kind> {
     return world_->run_until(condition, budget_ms);
   }
   world& here() { return *world_; }
-  bool threaded() const { return GetParam() != world_kind::memory; }
   /// Ends a node as its owner would: the object goes without stop() in between.
   void destroy(node& which) { which.net.reset(); }
 
@@ -283,8 +281,7 @@ TEST_P(contract, frames_are_read_in_place_whole_and_aligned) {
     auto pieces = bulk(words, words, 16);
     ASSERT_EQ(a.net->send(a.last_session(), std::move(pieces)), send_result::queued);
   }
-  ASSERT_TRUE(run_until([&] { return b.seen.count() == 2 * sizes.size(); }));
-  EXPECT_EQ(good.load(), static_cast<int>(2 * sizes.size()));
+  EXPECT_TRUE(run_until([&] { return good == static_cast<int>(2 * sizes.size()); }, 3000));
 }
 
 TEST_P(contract, a_message_of_many_segments_keeps_its_shape) {
@@ -631,33 +628,6 @@ TEST_P(contract, stop_answers_every_get) {
   }
   a.net->stop();
   EXPECT_EQ(answers, 4);
-}
-
-// --- threads ------------------------------------------------------------------------------------
-
-TEST_P(contract, many_threads_may_send) {
-  if (!threaded()) {
-    GTEST_SKIP() << "the in-memory network is single-threaded";
-  }
-  auto& a = add("a");
-  auto& b = add("b");
-  ASSERT_TRUE(here().open(a, b));
-  constexpr std::uint64_t each = 2000;
-  std::vector<std::jthread> threads;
-  for (std::uint64_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (std::uint64_t i = 1; i <= each; ++i) {
-        a.net->send(a.last_session(), bulk(t * each + i));
-      }
-    });
-  }
-  threads.clear();
-  ASSERT_TRUE(run_until([&] { return b.seen.count() >= 4 * each; }, 20'000));
-  std::vector<std::uint64_t> last(4);
-  for (const auto number : numbers(b.seen.arrivals(), true)) {
-    const auto thread = (number - 1) / each;
-    EXPECT_EQ(number, thread * each + ++last[thread]);  // In order, each once.
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(transports, contract, testing::ValuesIn(contract_worlds()),
