@@ -18,6 +18,14 @@ void add_node(CLI::App& app, command& chosen);
 void add_generate(CLI::App& app, command& chosen);
 void add_status(CLI::App& app, command& chosen);
 void add_down(CLI::App& app, command& chosen);
+void add_policy(CLI::App& app, command& chosen);
+/// A subcommand of `eldr trace`.
+void add_trace_record(CLI::App& trace, command& chosen);
+void add_explain(CLI::App& app, command& chosen);
+void add_bench(CLI::App& app, command& chosen);
+void add_fit(CLI::App& app, command& chosen);
+void add_trace(CLI::App& app, command& chosen);
+void add_artifact(CLI::App& app, command& chosen);
 
 /// `--manifest FILE`, for commands that attach to a running cluster: $ELDR_MANIFEST if not given,
 /// else cluster.yaml.

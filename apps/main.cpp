@@ -53,7 +53,13 @@ int run(int argc, char** argv) {
   add_generate(app, chosen);
   add_status(app, chosen);
   add_down(app, chosen);
+  add_policy(app, chosen);
+  add_explain(app, chosen);
   add_manifest(app, chosen);
+  add_bench(app, chosen);
+  add_trace(app, chosen);
+  add_fit(app, chosen);
+  add_artifact(app, chosen);
   try {
     if (argc > 1) {
       check_name(app, argv[1]);

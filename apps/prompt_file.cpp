@@ -19,7 +19,7 @@ prompt_line read_line(const nlohmann::json& in) {
     } else if (key == "max_tokens") {
       p.tokens_max = value.get<std::uint32_t>();
     } else if (key == "split") {
-      continue;  // Which half of a data set it belongs to; for other commands.
+      p.split = value.get<std::string>();
     } else if (key == "seed") {
       p.seed = value.get<std::uint64_t>();
     } else if (key == "temperature") {

@@ -1,6 +1,6 @@
 #pragma once
-/// Prompts for `eldr generate`: one JSON object a line, {"prompt": TEXT, "label"?: NAME,
-/// "max_tokens"?, "seed"?, "temperature"?}.
+/// Prompts for `eldr generate`: one JSON object a line, {"prompt": TEXT, "label"?: NAME, "split"?:
+/// NAME, "max_tokens"?, "seed"?, "temperature"?}.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +13,7 @@ namespace eldr::apps {
 struct prompt_line {
   std::string text;
   std::string label;
+  std::string split;  ///< Half of a data set that it belongs to, e.g. calibration.
   std::optional<std::uint32_t> tokens_max;
   std::optional<std::uint64_t> seed;
   std::optional<float> temperature;

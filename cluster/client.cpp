@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -32,6 +33,10 @@ completion_piece read_piece(wire::Generated::Reader in) {
   p.position = in.getPosition();
   p.ids = actors::read(in.getIds());
   p.text = actors::read(in.getText());
+  const auto choices = in.getChoices();
+  p.choices.resize(choices.size() / sizeof(std::uint16_t));
+  std::copy_n(choices.begin(), p.choices.size() * sizeof(std::uint16_t),
+              reinterpret_cast<kj::byte*>(p.choices.data()));
   p.finish = in.getFinish();
   p.fail_reason = in.getFailReason();
   p.error = actors::read(in.getError());
@@ -269,6 +274,7 @@ std::uint64_t client::submit(const std::string& gateway, const completion_reques
   actors::write(g.initSampling(), request.gen);
   g.setHasSeed(request.has_seed);
   g.setLabel(request.label);
+  g.setRecord(request.record);
   impl_->send(gateway, std::move(out));
   return number;
 }

@@ -29,6 +29,7 @@ struct completion_request {
   actors::generation gen;
   bool has_seed = false;
   std::string label;
+  bool record = false;  ///< Return the experts that every token chose.
 };
 
 /// A piece of an answer; the last has `finish` set and the facts below it.
@@ -37,6 +38,7 @@ struct completion_piece {
   std::uint32_t position = 0;
   std::vector<gpu::token_id> ids;
   std::string text;
+  std::vector<std::uint16_t> choices;  ///< If recorded: [tokens run][layers][k].
   wire::FinishReason finish = wire::FinishReason::NONE;
   wire::FailReason fail_reason = wire::FailReason::NONE;
   std::string error;

@@ -67,6 +67,25 @@ struct row_place {
   std::size_t step;
 };
 
+template <class V, int R>
+[[gnu::always_inline]] inline void store_sums(const V (&rows)[R], float* y, row_place place) {
+  float sums[R];
+  if constexpr (R == 4) {
+    V::fold4(rows[0], rows[1], rows[2], rows[3], sums);
+  } else {
+    for (int r = 0; r < R; ++r) {
+      sums[r] = rows[r].fold();
+    }
+  }
+  if (place.step == 1) {
+    std::memcpy(y + place.first, sums, sizeof sums);
+    return;
+  }
+  for (std::size_t r = 0; r < R; ++r) {
+    y[place.first + r * place.step] = sums[r];
+  }
+}
+
 /// The dot products of R weight rows with T tokens: R*T chains of fused multiply-adds, one vector
 /// accumulator each, whatever R and T are. While it works, it asks memory for the bytes that lie
 /// `ahead` further on behind each row, if not 0.
@@ -117,22 +136,11 @@ template <class V, weight_dtype W, int R, int T>
     }
   }
   for (int t = 0; t < T; ++t) {
-    float sums[R];
-    if constexpr (R == 4) {
-      V::fold4(acc[0][t], acc[1][t], acc[2][t], acc[3][t], sums);
-    } else {
-      for (int r = 0; r < R; ++r) {
-        sums[r] = acc[r][t].fold();
-      }
+    V column[R];
+    for (int r = 0; r < R; ++r) {
+      column[r] = acc[r][t];
     }
-    float* out = y[t] + place.first;
-    if (place.step == 1) {
-      std::memcpy(out, sums, sizeof sums);
-    } else {
-      for (std::size_t r = 0; r < R; ++r) {
-        out[r * place.step] = sums[r];
-      }
-    }
+    store_sums(column, y[t], place);
   }
 }
 

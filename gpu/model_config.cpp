@@ -141,7 +141,11 @@ double rope_theta_of(const json& config) {
   if (!parameters.is_object()) {
     fail("rope_parameters must be an object.");
   }
-  require_value(parameters, "rope_type", "default");
+  const json& type = value_of(parameters, "rope_type");
+  if (!type.is_null() && type != "default") {
+    fail(fmt::format("rope_type = {} in rope_parameters is not supported, only \"default\" is.",
+                     show(type)));
+  }
   return positive(parameters, "rope_theta", 10'000);
 }
 

@@ -32,6 +32,18 @@ std::string type_of(const json& object) {
   return object.at("type").get<std::string>();
 }
 
+/// Calls `use` with each member of a Sequence (its list is called `list`), or with what is none.
+template <typename Use>
+void for_each_step(const json& root, const char* list, Use use) {
+  if (type_of(root) != "Sequence") {
+    use(root);
+    return;
+  }
+  for (const json& step : root.at(list)) {
+    use(step);
+  }
+}
+
 bool flag(const json& object, const char* key, bool otherwise) {
   const json& value = value_of(object, key);
   return value.is_null() ? otherwise : value.get<bool>();
@@ -109,14 +121,13 @@ void parse_pre_tokenizers(const json& root, tokenizer_file& file) {
   if (root.is_null()) {
     fail("there is no pre-tokenizer; only byte-level tokenizers are supported.");
   }
-  const json steps = type_of(root) == "Sequence" ? root.at("pretokenizers") : json::array({root});
   bool byte_level = false;
-  for (const json& step : steps) {
+  for_each_step(root, "pretokenizers", [&](const json& step) {
     if (byte_level) {
       fail("a pre-tokenizer after ByteLevel is not supported.");
     }
     byte_level = parse_pre_tokenizer(step, file);
-  }
+  });
   if (!byte_level) {
     fail("the last pre-tokenizer is not ByteLevel; only byte-level tokenizers are supported.");
   }
@@ -146,9 +157,8 @@ void parse_post_processors(const json& root, tokenizer_file& file) {
   if (root.is_null()) {
     return;
   }
-  const json steps = type_of(root) == "Sequence" ? root.at("processors") : json::array({root});
   bool templated = false;
-  for (const json& step : steps) {
+  for_each_step(root, "processors", [&](const json& step) {
     const std::string type = type_of(step);
     if (type == "TemplateProcessing" && !templated) {
       parse_template(step, file);
@@ -156,7 +166,7 @@ void parse_post_processors(const json& root, tokenizer_file& file) {
     } else if (type != "ByteLevel") {  // Which concerns offsets only.
       fail(fmt::format("the post-processor {} is not supported.", type));
     }
-  }
+  });
 }
 
 std::pair<std::string, std::string> parse_merge(const json& entry) {

@@ -33,10 +33,10 @@ struct settings {
   // Routing.
   std::string policy = "jsq";
   std::uint64_t policy_seed = 1;
-  float tau = 0.1F;                        ///< Band of eldr, in cosine similarity.
-  float union_tau = 0.25F;                 ///< Band of union-band.
-  std::uint32_t candidates_min = 2;        ///< A narrower band is widened to this many workers.
-  std::uint32_t explain_max = 1024;        ///< Decisions remembered by a router.
+  float tau = 0.1F;                  ///< Band of eldr, in cosine similarity.
+  float union_tau = 0.25F;           ///< Band of union-band.
+  std::uint32_t candidates_min = 2;  ///< A narrower band is widened to this many workers.
+  std::uint32_t explain_max = 1024;  ///< Decisions remembered by a router.
 };
 
 constexpr std::int64_t ms_to_ns(std::int64_t ms) {

@@ -2,6 +2,7 @@
 /// Between wire structs and the plain ones that the cores use.
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -143,14 +144,20 @@ inline messages::outgoing_ptr make_release(const attempt_key& key, std::uint64_t
 /// Tokens{...}, to the request.
 inline messages::outgoing_ptr make_tokens(const attempt_key& key, std::uint32_t position,
                                           std::span<const std::uint32_t> ids,
-                                          wire::FinishReason finish, std::uint32_t cached_tokens) {
-  auto out = make_message(wire::ActorKind::GATEWAY, words_for_u32(ids.size()));
+                                          wire::FinishReason finish, std::uint32_t cached_tokens,
+                                          std::span<const std::uint16_t> choices = {}) {
+  auto out = make_message(wire::ActorKind::GATEWAY,
+                          words_for_u32(ids.size()) + choices.size_bytes() / 8 + 1);
   auto tokens = out->root().initTokens();
   write(tokens.initAttempt(), key);
   tokens.setPosition(position);
   write(tokens.initIds(static_cast<unsigned>(ids.size())), ids);
   tokens.setFinish(finish);
   tokens.setCachedTokens(cached_tokens);
+  if (!choices.empty()) {
+    std::memcpy(tokens.initChoices(static_cast<unsigned>(choices.size_bytes())).begin(),
+                choices.data(), choices.size_bytes());
+  }
   return out;
 }
 

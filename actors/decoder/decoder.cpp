@@ -48,6 +48,7 @@ void decoder_core::on_task(context& ctx, const peer_ptr& router, wire::DecodeTas
   s.gen = read(in.getSampling());
   s.generated = in.getGenerated();
   s.last_token = in.getFirstToken();
+  s.record = in.getRecord();
   if (!accept(ctx, router, in.getTaskNumber(), s.origin.key)) {
     abandon(ctx, s.origin, s.kv);
     return;
@@ -222,6 +223,7 @@ void decoder_core::start_step() {
     slice.blocks = s.blocks;
     slice.sample = s.gen.sampling;
     s.in_step = true;
+    batch.record_choices = batch.record_choices || s.record;
     batch.slices.push_back(std::move(slice));
   }
   if (batch.slices.empty()) {
@@ -266,12 +268,14 @@ void decoder_core::on_step_done(context& ctx, gpu::step_result& result) {
       ledger_.ended(s.origin.router, s.origin.key);
       end_sequence(slice.sequence);
     } else {
-      on_token(ctx, slice.sequence, s, *slice.token);
+      on_token(ctx, slice.sequence, s, slice);
     }
   }
 }
 
-void decoder_core::on_token(context& ctx, std::uint64_t ticket, sequence& s, gpu::token_id token) {
+void decoder_core::on_token(context& ctx, std::uint64_t ticket, sequence& s,
+                            const gpu::slice_result& slice) {
+  const auto token = *slice.token;
   const auto position = s.generated + s.tokens_done;
   ++s.tokens_done;
   ++tokens_;
@@ -280,7 +284,9 @@ void decoder_core::on_token(context& ctx, std::uint64_t ticket, sequence& s, gpu
                       : s.tokens_done >= s.gen.tokens_max ? wire::FinishReason::LENGTH
                                                           : wire::FinishReason::NONE;
   if (auto gateway = gateway_of(s.origin.key)) {
-    send(ctx, gateway->session, make_tokens(s.origin.key, position, {&token, 1}, finish, 0));
+    send(ctx, gateway->session,
+         make_tokens(s.origin.key, position, {&token, 1}, finish, 0,
+                     s.record ? std::span(slice.choices) : std::span<const std::uint16_t>()));
   }
   if (finish != wire::FinishReason::NONE) {
     ledger_.ended(s.origin.router, s.origin.key);

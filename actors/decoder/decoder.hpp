@@ -36,6 +36,7 @@ class decoder_core final : public worker_core {
     std::uint32_t generated = 0;    ///< Position of the first token among the generated ones.
     std::uint32_t tokens_done = 1;  ///< The first token included.
     gpu::token_id last_token = 0;
+    bool record = false;
     std::vector<gpu::block_id> blocks;
     std::int64_t deadline_ns = 0;  ///< Of the queue, then of the pull.
     bool in_step = false;
@@ -55,7 +56,7 @@ class decoder_core final : public worker_core {
   void on_released(context&, wire::Released::Reader);
   void on_get_done(context&, const get_done&);
   void on_step_done(context&, gpu::step_result&);
-  void on_token(context&, std::uint64_t ticket, sequence&, gpu::token_id);
+  void on_token(context&, std::uint64_t ticket, sequence&, const gpu::slice_result&);
   void expire(context&);
   void admit(context&);
   void start_pull(context&, std::uint64_t ticket, sequence&);

@@ -242,7 +242,8 @@ bool node_core::meets_all(std::int64_t now_ns, const std::string& role) const {
 }
 
 void node_core::on_own_survey(context& ctx, const survey& s) {
-  if (!ready_ && value_of(s.counts, "ready", 1) != 0 && meets_all(ctx.now_ns(), ctx.transport().self().role)) {
+  if (!ready_ && value_of(s.counts, "ready", 1) != 0 &&
+      meets_all(ctx.now_ns(), ctx.transport().self().role)) {
     ready_ = true;
     if (spec_.on_ready) {
       spec_.on_ready();

@@ -61,6 +61,7 @@ void prefill_core::on_task(context& ctx, const peer_ptr& router, wire::PrefillTa
   t.generated = in.getGenerated();
   t.label = read(in.getLabel());
   t.avoid = read(in.getAvoid());
+  t.record = in.getRecord();
   t.queue_deadline_ns = ctx.now_ns() + ms_to_ns(limits().queue_ms);
   queue_.push_back(std::move(t));
   ++tasks_;
@@ -170,7 +171,8 @@ void prefill_core::expire(context& ctx) {
 void prefill_core::admit(context&) {
   while (!queue_.empty()) {
     auto& t = queue_.front();
-    auto blocks = pool_.match_and_pin(t.tokens);
+    // What is recorded must be run: cached blocks have no record of their tokens.
+    auto blocks = t.record ? std::vector<gpu::block_id>() : pool_.match_and_pin(t.tokens);
     const auto hit = static_cast<std::uint32_t>(blocks.size());
     const auto total = engine_.layout().blocks_for(static_cast<std::uint32_t>(t.tokens.size()));
     auto fresh = pool_.allocate(total - hit);
@@ -214,6 +216,7 @@ void prefill_core::start_step() {
       slice.sample = t.gen.sampling;
     }
     t.step_tokens = count;
+    batch.record_choices = batch.record_choices || t.record;
     batch.slices.push_back(std::move(slice));
     budget -= std::min(budget, (count + block - 1) / block * block);
   }
@@ -234,6 +237,11 @@ void prefill_core::on_step_done(context& ctx, gpu::step_result& result) {
   }
   std::map<std::uint64_t, gpu::token_id> sampled;
   for (const auto& slice : result.slices) {
+    if (const auto found = running_.find(slice.sequence);
+        found != running_.end() && found->second.record) {
+      auto& choices = found->second.choices;
+      choices.insert(choices.end(), slice.choices.begin(), slice.choices.end());
+    }
     if (slice.token) {
       sampled.emplace(slice.sequence, *slice.token);
     }
@@ -268,7 +276,7 @@ void prefill_core::prompt_done(context& ctx, std::uint64_t ticket, task& t, gpu:
                                                   : wire::FinishReason::NONE;
   if (auto gateway = gateway_of(t.origin.key)) {
     send(ctx, gateway->session,
-         make_tokens(t.origin.key, t.generated, {&first, 1}, finish, t.cached_tokens));
+         make_tokens(t.origin.key, t.generated, {&first, 1}, finish, t.cached_tokens, t.choices));
   }
   if (finish != wire::FinishReason::NONE) {
     ledger_.ended(t.origin.router, t.origin.key);
@@ -317,6 +325,7 @@ void prefill_core::hand_off(context& ctx, task& t, const std::vector<std::uint16
   handoff.setGenerated(t.generated);
   handoff.setLabel(t.label);
   handoff.setFingerprint(self.fingerprint);
+  handoff.setRecord(t.record);
   write(handoff.initAvoid(static_cast<unsigned>(t.avoid.size())), t.avoid);
   send(ctx, t.origin.router, std::move(out));
 }

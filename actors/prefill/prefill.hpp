@@ -37,6 +37,8 @@ class prefill_core final : public worker_core {
     std::uint32_t generated = 0;
     std::string label;
     std::vector<std::string> avoid;
+    bool record = false;
+    std::vector<std::uint16_t> choices;  ///< If recorded: [tokens run][layers][k].
     std::int64_t queue_deadline_ns = 0;
     // From here on: set by admission.
     task_state state = task_state::running;

@@ -131,6 +131,7 @@ void gateway_core::on_generate(context& ctx, const peer_ptr& client, wire::Gener
   spec.client_request = name;
   spec.prompt = std::move(prompt);
   spec.label = read(in.getLabel());
+  spec.record = in.getRecord();
   spec.arrived_ns = ctx.now_ns();
   spec.peers = peers_;
   const auto counter = spec.id.counter;

@@ -110,6 +110,7 @@ void request_core::submit(context& ctx, const peer_ptr& router) {
   write(submit.initAvoid(static_cast<unsigned>(avoid_.size())), avoid_);
   submit.setFingerprint(stream_.delivered() > 0 ? fingerprint_ : 0);
   submit.setLabel(spec_.label);
+  submit.setRecord(spec_.record);
   enter(ctx, phase::routing, settings_.route_ms);
   send(ctx, router_, std::move(out));
 }
@@ -179,11 +180,11 @@ void request_core::on_tokens(context& ctx, const peer_ptr& from, wire::Tokens::R
   }
   const auto done = stream_.finished();
   if (done != wire::FinishReason::NONE) {
-    finish(ctx, done, {}, fresh, text);
+    finish(ctx, done, {}, fresh, text, in.getChoices());
     return;
   }
   if (!fresh.empty()) {
-    send_generated(ctx, fresh, text, wire::FinishReason::NONE, {});
+    send_generated(ctx, fresh, text, wire::FinishReason::NONE, {}, in.getChoices());
   }
   if (verdict == token_stream::verdict::gap || verdict == token_stream::verdict::excess ||
       in.getFinish() != wire::FinishReason::NONE) {
@@ -290,24 +291,27 @@ void request_core::cancel_attempt(context& ctx) {
 }
 
 void request_core::finish(context& ctx, wire::FinishReason reason, const failure& why,
-                          std::span<const gpu::token_id> fresh, const std::string& text) {
+                          std::span<const gpu::token_id> fresh, const std::string& text,
+                          capnp::Data::Reader choices) {
   ended_ = true;
-  send_generated(ctx, fresh, text + text_->flush(), reason, why);
+  send_generated(ctx, fresh, text + text_->flush(), reason, why, choices);
   gateway_->put(request_ended{spec_.id.counter, reason, attempt_, stream_.delivered()});
   ctx.quit();
 }
 
 void request_core::send_generated(context& ctx, std::span<const gpu::token_id> fresh,
                                   const std::string& text, wire::FinishReason reason,
-                                  const failure& why) {
-  auto out = make_message(wire::ActorKind::CLIENT,
-                          words_for_u32(fresh.size()) + (text.size() + why.detail.size()) / 8 + 16);
+                                  const failure& why, capnp::Data::Reader choices) {
+  auto out = make_message(
+      wire::ActorKind::CLIENT,
+      words_for_u32(fresh.size()) + (text.size() + why.detail.size() + choices.size()) / 8 + 16);
   auto g = out->root().initGenerated();
   g.setClientRequest(spec_.client_request);
   g.setPosition(stream_.delivered() - static_cast<std::uint32_t>(fresh.size()));
   write(g.initIds(static_cast<unsigned>(fresh.size())), fresh);
   g.setText(text);
   g.setFinish(reason);
+  g.setChoices(choices);
   if (reason != wire::FinishReason::NONE) {
     g.setFailReason(why.reason);
     g.setError(why.detail);

@@ -28,6 +28,7 @@ struct request_spec {
   std::vector<gpu::token_id> prompt;
   generation gen;
   std::string label;
+  bool record = false;  ///< Return the experts that tokens chose.
   std::int64_t arrived_ns = 0;
   directory peers;  ///< Sessions open now; changes follow as peer events.
 };
@@ -72,9 +73,11 @@ class request_core final : public core {
   void cancel_attempt(context&);
   /// Tells the client and the gateway, with the last tokens if any, and ends the actor.
   void finish(context&, wire::FinishReason, const failure& why,
-              std::span<const gpu::token_id> fresh = {}, const std::string& text = {});
+              std::span<const gpu::token_id> fresh = {}, const std::string& text = {},
+              capnp::Data::Reader choices = nullptr);
   void send_generated(context&, std::span<const gpu::token_id> fresh, const std::string& text,
-                      wire::FinishReason, const failure& why);
+                      wire::FinishReason, const failure& why,
+                      capnp::Data::Reader choices = nullptr);
   attempt_key key() const { return {spec_.id, attempt_}; }
 
   settings settings_;

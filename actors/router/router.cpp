@@ -152,6 +152,7 @@ void router_core::on_submit(context& ctx, wire::Submit::Reader in) {
   s.avoid = read(in.getAvoid());
   s.fingerprint = in.getFingerprint();
   s.label = read(in.getLabel());
+  s.record = in.getRecord();
   s.deadline_ns = ctx.now_ns() + ms_to_ns(settings_.route_ms);
   if (settled_) {
     place_prefill(ctx, s);
@@ -255,6 +256,7 @@ void router_core::send_prefill_task(context& ctx, const worker& w, const submiss
   write(task.initSampling(), s.gen);
   task.setGenerated(s.generated);
   task.setLabel(s.label);
+  task.setRecord(s.record);
   write(task.initAvoid(static_cast<unsigned>(s.avoid.size())), s.avoid);
   send(ctx, w.session, std::move(out));
 }
@@ -303,6 +305,7 @@ void router_core::send_decode_task(context& ctx, const worker& w, wire::Handoff:
   write(task.initAttempt(), key);
   task.setKv(in.getKv());
   task.setFirstToken(in.getFirstToken());
+  task.setRecord(in.getRecord());
   task.setSampling(in.getSampling());
   task.setGenerated(in.getGenerated());
   send(ctx, w.session, std::move(out));

@@ -40,6 +40,7 @@ class router_core final : public core {
     std::vector<std::string> avoid;
     std::uint64_t fingerprint = 0;
     std::string label;
+    bool record = false;
     std::int64_t deadline_ns = 0;
   };
 

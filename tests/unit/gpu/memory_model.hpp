@@ -37,13 +37,14 @@ inline std::string with_header(const std::string& header, const std::string& dat
 
 /// `pad`: spaces behind the header, which shift all data.
 inline std::string write_safetensors(const made_tensors& tensors, std::size_t pad = 0) {
-  nlohmann::json header{{"__metadata__", {{"format", "pt"}}}};
+  nlohmann::json header = nlohmann::json::parse(R"({"__metadata__":{"format":"pt"}})");
   std::string data;
   for (const auto& [name, tensor] : tensors) {
     const std::size_t begin = data.size();
     data.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
-    header[name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    header[name]["dtype"] = tensor.dtype;
+    header[name]["shape"] = tensor.shape;
+    header[name]["data_offsets"] = std::vector<std::size_t>{begin, data.size()};
   }
   return with_header(header.dump() + std::string(pad, ' '), data);
 }
@@ -74,18 +75,11 @@ class memory_model final : public model_files {
 
 /// The smallest configuration that is valid.
 inline nlohmann::json small_config() {
-  return {{"model_type", "qwen3_moe"},
-          {"architectures", {"Qwen3MoeForCausalLM"}},
-          {"hidden_size", 8},
-          {"num_hidden_layers", 2},
-          {"num_attention_heads", 2},
-          {"num_key_value_heads", 1},
-          {"head_dim", 6},
-          {"num_experts", 3},
-          {"num_experts_per_tok", 2},
-          {"moe_intermediate_size", 4},
-          {"vocab_size", 10},
-          {"max_position_embeddings", 64}};
+  return nlohmann::json::parse(R"({
+      "model_type":"qwen3_moe", "architectures":["Qwen3MoeForCausalLM"],
+      "hidden_size":8, "num_hidden_layers":2, "num_attention_heads":2, "num_key_value_heads":1,
+      "head_dim":6, "num_experts":3, "num_experts_per_tok":2, "moe_intermediate_size":4,
+      "vocab_size":10, "max_position_embeddings":64})");
 }
 
 /// Its tensors, all zero.

@@ -63,63 +63,60 @@ TEST(model_config, absent_keys_have_the_architectures_defaults) {
 
 TEST(model_config, features_that_are_switched_off_may_be_named) {
   json text = small_config();
-  text.update({{"rope_scaling", nullptr},
-               {"use_sliding_window", false},
-               {"sliding_window", 4096},
-               {"mlp_only_layers", json::array()},
-               {"shared_expert_intermediate_size", 0},
-               {"attention_bias", false},
-               {"layer_types", {"full_attention", "full_attention"}},
-               {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e6}}},
-               {"eos_token_id", {3, 4}}});
+  text.update(json::parse(R"({
+      "rope_scaling":null, "use_sliding_window":false, "sliding_window":4096, "mlp_only_layers":[],
+      "shared_expert_intermediate_size":0, "attention_bias":false,
+      "layer_types":["full_attention","full_attention"],
+      "rope_parameters":{"rope_type":"default","rope_theta":5e6}, "eos_token_id":[3,4]})"));
   const auto config = parse_config(text.dump());
   EXPECT_EQ(config.rope_theta, 5e6);
   EXPECT_THAT(config.eos, testing::ElementsAre(3U, 4U));
 }
 
 struct fault {
-  std::string key;
-  json value;
-  std::string says;
+  const char* key;    ///< What is changed in a valid configuration,
+  const char* value;  ///< to this JSON text,
+  const char* says;   ///< and what the error says beside the key.
 };
 void PrintTo(const fault& f, std::ostream* out) {
-  *out << f.key << '=' << f.value;
+  *out << f.key << " = " << f.value;
 }
 
 class refused : public testing::TestWithParam<fault> {};
 
 TEST_P(refused, by_name) {
   json text = small_config();
-  text[GetParam().key] = GetParam().value;
+  text[GetParam().key] = json::parse(GetParam().value);
   EXPECT_THAT(refusal(text.dump()), AllOf(HasSubstr(GetParam().key), HasSubstr(GetParam().says)));
 }
 INSTANTIATE_TEST_SUITE_P(
     features, refused,
-    testing::Values(fault{"model_type", "llama", "\"llama\" is not supported"},
-                    fault{"architectures", {"MixtralForCausalLM"}, "[\"MixtralForCausalLM\"]"},
-                    fault{"rope_scaling", {{"type", "yarn"}}, "RoPE scaling"},
-                    fault{"rope_scaling", {{"type", "yarn"}}, "rope_scaling = {...}"},
-                    fault{"use_sliding_window", true, "Sliding-window"},
-                    fault{"layer_types", {"sliding_attention"}, "not supported"},
-                    fault{"mlp_only_layers", {0}, "[0]"},
-                    fault{"decoder_sparse_step", 2, "only 1 is"},
-                    fault{"shared_expert_intermediate_size", 512, "shared expert"},
-                    fault{"n_shared_experts", 1, "shared expert"},
-                    fault{"attention_bias", true, "bias"},
-                    fault{"quantization_config", {{"quant_method", "fp8"}}, "Quantisation"},
-                    fault{"hidden_act", "gelu", "only \"silu\" is"}));
+    testing::Values(
+        fault{"model_type", R"("llama")", R"("llama" is not supported)"},
+        fault{"architectures", R"(["MixtralForCausalLM"])", R"(["MixtralForCausalLM"])"},
+        fault{"rope_scaling", R"({"type":"yarn"})", "RoPE scaling"},
+        fault{"rope_scaling", R"({"type":"yarn"})", "rope_scaling = {...}"},
+        fault{"rope_parameters", R"({"rope_type":"yarn"})", R"(only "default" is)"},
+        fault{"use_sliding_window", "true", "Sliding-window"},
+        fault{"layer_types", R"(["sliding_attention"])", "not supported"},
+        fault{"mlp_only_layers", "[0]", "[0]"}, fault{"decoder_sparse_step", "2", "only 1 is"},
+        fault{"shared_expert_intermediate_size", "512", "shared expert"},
+        fault{"n_shared_experts", "1", "shared expert"}, fault{"attention_bias", "true", "bias"},
+        fault{"quantization_config", R"({"quant_method":"fp8"})", "Quantisation"},
+        fault{"hidden_act", R"("gelu")", R"(only "silu" is)"}));
 INSTANTIATE_TEST_SUITE_P(
     geometry, refused,
     testing::Values(
-        fault{"num_hidden_layers", nullptr, "missing"}, fault{"num_hidden_layers", 0, "not be 0"},
-        fault{"num_experts", -4, "whole number"}, fault{"num_experts", 2.5, "whole number"},
-        fault{"num_experts", "8", "whole number"}, fault{"num_experts", 65'536, "whole number"},
-        fault{"vocab_size", 1e30, "whole number"}, fault{"num_experts_per_tok", 4, "num_experts 3"},
-        fault{"num_key_value_heads", 3, "not a multiple"}, fault{"head_dim", 5, "odd"},
-        fault{"head_dim", 1'000'000, "more than"}, fault{"rms_norm_eps", 0, "above 0"},
-        fault{"rope_theta", "big", "above 0"}, fault{"norm_topk_prob", 1, "true or false"},
-        fault{"eos_token_id", 10, "up to 9"}, fault{"eos_token_id", {1, -1}, "up to 9"},
-        fault{"bos_token_id", "<s>", "up to 9"}));
+        fault{"num_hidden_layers", "null", "missing"}, fault{"num_hidden_layers", "0", "not be 0"},
+        fault{"num_experts", "-4", "whole number"}, fault{"num_experts", "2.5", "whole number"},
+        fault{"num_experts", R"("8")", "whole number"},
+        fault{"num_experts", "65536", "whole number"}, fault{"vocab_size", "1e30", "whole number"},
+        fault{"num_experts_per_tok", "4", "num_experts 3"},
+        fault{"num_key_value_heads", "3", "not a multiple"}, fault{"head_dim", "5", "odd"},
+        fault{"head_dim", "1000000", "more than"}, fault{"rms_norm_eps", "0", "above 0"},
+        fault{"rope_theta", R"("big")", "above 0"}, fault{"norm_topk_prob", "1", "true or false"},
+        fault{"eos_token_id", "10", "up to 9"}, fault{"eos_token_id", "[1,-1]", "up to 9"},
+        fault{"bos_token_id", R"("<s>")", "up to 9"}));
 
 TEST(model_config, text_that_is_no_configuration_is_refused) {
   EXPECT_THAT(refusal(""), HasSubstr("not valid JSON"));

@@ -75,6 +75,14 @@ TEST(safetensors, a_tensor_is_refused_by_name) {
               HasSubstr("lies outside"));
 }
 
+TEST(safetensors, deep_nesting_does_no_harm) {
+  constexpr std::size_t depth = 200'000;
+  const std::string deep = std::string(depth, '[') + std::string(depth, ']');
+  EXPECT_THAT(refusal(with_header("{\"t\":" + deep + "}", "")), HasSubstr("tensor t lacks"));
+  EXPECT_THAT(refusal(one("{\"dtype\":" + deep + ",\"shape\":[],\"data_offsets\":[0,0]}", 0)),
+              HasSubstr("tensor t has dtype"));
+}
+
 TEST(safetensors, tensors_cover_the_file_once) {
   const std::string t = R"("t":{"dtype":"F16","shape":[2],"data_offsets":[0,4]})";
   const auto with = [&](const std::string& other, std::size_t bytes) {

@@ -240,23 +240,22 @@ json small_tokenizer() {
                                                     static_cast<char>(0x80 | (c & 63))};
     vocab[text] = byte;
   }
-  vocab.update({{"ab", 256},
-                {"abc", 257},
-                {"\xC4\xA0"
-                 "a",
-                 258}});
-  return {
-      {"added_tokens", json::array()},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b", "ab c", "\xC4\xA0 a"}}}}};
+  vocab.update(json::parse(R"({"ab":256,"abc":257,"\u0120a":258})"));
+  json file = json::parse(R"({
+      "added_tokens":[], "normalizer":null, "post_processor":null, "decoder":{"type":"ByteLevel"},
+      "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
+      "model":{"type":"BPE","merges":["a b","ab c","\u0120 a"]}})");
+  file["model"]["vocab"] = vocab;
+  return file;
 }
 
 json added(token_id id, const std::string& content, bool special, bool normalized) {
-  return {{"id", id},        {"content", content}, {"single_word", false},    {"lstrip", false},
-          {"rstrip", false}, {"special", special}, {"normalized", normalized}};
+  json token = json::parse(R"({"single_word":false,"lstrip":false,"rstrip":false})");
+  token["id"] = id;
+  token["content"] = content;
+  token["special"] = special;
+  token["normalized"] = normalized;
+  return token;
 }
 
 TEST(tokenizer_file, merges_may_be_strings_or_pairs) {
@@ -283,32 +282,27 @@ TEST(tokenizer_file, added_tokens_match_as_written_and_the_longest_wins) {
 
 TEST(tokenizer_file, several_splits_refine_each_other) {
   json file = small_tokenizer();
-  const auto steps = [](const json& first, const json& second) {
-    return json{{"type", "Sequence"},
-                {"pretokenizers",
-                 {{{"type", "Split"}, {"pattern", first}, {"behavior", "Isolated"}},
-                  {{"type", "Split"}, {"pattern", second}, {"behavior", "Isolated"}},
-                  {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  const auto steps = [](const std::string& second) {
+    return json::parse(R"({"type":"Sequence","pretokenizers":[
+        {"type":"Split","pattern":{"Regex":"\\d"},"behavior":"Isolated"},
+        {"type":"Split","pattern":{"String":")" +
+                       second + R"("},"behavior":"Isolated"},
+        {"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]})");
   };
-  file["pre_tokenizer"] = steps({{"Regex", "\\d"}}, {{"String", "b"}});
+  file["pre_tokenizer"] = steps("b");
   EXPECT_THAT(tokenizer(file.dump()).encode("ab1abc"), ElementsAre('a', 'b', '1', 'a', 'b', 'c'));
-  file["pre_tokenizer"] = steps({{"Regex", "\\d"}}, {{"String", "."}});
+  file["pre_tokenizer"] = steps(".");
   EXPECT_THAT(tokenizer(file.dump()).encode("ab1abc"), ElementsAre(256, '1', 257));
 }
 
 TEST(tokenizer_file, the_template_may_stand_on_both_sides) {
   json file = small_tokenizer();
-  file["added_tokens"] = {added(300, "<s>", true, false), added(301, "</s>", true, false)};
-  const json special = [](const std::string& name) {
-    return json{{"SpecialToken", {{"id", name}, {"type_id", 0}}}};
-  }("<s>");
-  file["post_processor"] = {
-      {"type", "Sequence"},
-      {"processors",
-       {{{"type", "ByteLevel"}},
-        {{"type", "TemplateProcessing"},
-         {"single", {special, {{"Sequence", {{"id", "A"}}}}, {{"SpecialToken", {{"id", "</s>"}}}}}},
-         {"special_tokens", {{"<s>", {{"ids", {300}}}}, {"</s>", {{"ids", {301}}}}}}}}}};
+  file["post_processor"] = json::parse(R"({"type":"Sequence","processors":[
+      {"type":"ByteLevel"},
+      {"type":"TemplateProcessing",
+       "single":[{"SpecialToken":{"id":"<s>"}},{"Sequence":{"id":"A"}},
+                 {"SpecialToken":{"id":"</s>"}}],
+       "special_tokens":{"<s>":{"ids":[300]},"</s>":{"ids":[301]}}}]})");
   EXPECT_THAT(tokenizer(file.dump()).encode("abc"), ElementsAre(300, 257, 301));
 }
 
@@ -325,9 +319,9 @@ TEST(tokenizer_file, nfc_leaves_composed_text_alone_and_refuses_the_rest) {
 }
 
 struct fault {
-  std::string pointer;
-  json value;
-  std::string says;
+  const char* pointer;  ///< What is changed in a valid file,
+  const char* value;    ///< to this JSON text,
+  const char* says;     ///< and what the error says.
 };
 void PrintTo(const fault& f, std::ostream* out) {
   *out << f.pointer << " to " << f.value;
@@ -337,50 +331,58 @@ class refused_tokenizer : public testing::TestWithParam<fault> {};
 
 TEST_P(refused_tokenizer, by_name) {
   json file = small_tokenizer();
-  file[json::json_pointer(GetParam().pointer)] = GetParam().value;
+  file[json::json_pointer(GetParam().pointer)] = json::parse(GetParam().value);
   EXPECT_THAT(refusal([&] { tokenizer(file.dump()); }), HasSubstr(GetParam().says));
 }
 INSTANTIATE_TEST_SUITE_P(
     faults, refused_tokenizer,
     testing::Values(
-        fault{"/model/type", "WordPiece", "model WordPiece"},
-        fault{"/model/dropout", 0.1, "dropout"},
-        fault{"/model/byte_fallback", true, "byte_fallback"},
-        fault{"/model/ignore_merges", true, "ignore_merges"},
-        fault{"/model/continuing_subword_prefix", "##", "continuing_subword_prefix"},
-        fault{"/model/end_of_word_suffix", "</w>", "end_of_word_suffix"},
-        fault{"/model/vocab", {{"a", 0}}, "1 of the 256 bytes"},
-        fault{"/model/vocab/zz", 0, "two tokens have the id 0"},
-        fault{"/model/vocab/zz", -1, "token id"}, fault{"/model/vocab/zz", 1 << 22, "token id"},
-        fault{"/model/merges/0", "a z", "merge of a and z"},
-        fault{"/model/merges/0", "ab", "not a pair"},
-        fault{"/model/merges/0", "a b c", "not a pair"}, fault{"/model/merges/0", 7, "not what"},
-        fault{"/model/merges/0", {"a", "b", "c"}, "not what"},
-        fault{"/normalizer", {{"type", "Lowercase"}}, "normalizer Lowercase"},
-        fault{"/pre_tokenizer", nullptr, "no pre-tokenizer"},
-        fault{"/pre_tokenizer", {{"type", "Metaspace"}}, "pre-tokenizer Metaspace"},
-        fault{"/pre_tokenizer/add_prefix_space", true, "add_prefix_space"},
-        fault{"/pre_tokenizer",
-              {{"type", "Split"}, {"behavior", "Removed"}, {"pattern", {{"String", "a"}}}},
+        fault{"/model/type", R"("WordPiece")", "model WordPiece"},
+        fault{"/model/dropout", "0.1", "dropout"},
+        fault{"/model/byte_fallback", "true", "byte_fallback"},
+        fault{"/model/ignore_merges", "true", "ignore_merges"},
+        fault{"/model/continuing_subword_prefix", R"("##")", "continuing_subword_prefix"},
+        fault{"/model/end_of_word_suffix", R"("</w>")", "end_of_word_suffix"},
+        fault{"/model/vocab", R"({"a":0})", "1 of the 256 bytes"},
+        fault{"/model/vocab/zz", "0", "two tokens have the id 0"},
+        fault{"/model/vocab/zz", "-1", "token id"}, fault{"/model/vocab/zz", "4194304", "token id"},
+        fault{"/model/merges/0", R"("a z")", "merge of a and z"},
+        fault{"/model/merges/0", R"("ab")", "not a pair"},
+        fault{"/model/merges/0", R"("a b c")", "not a pair"},
+        fault{"/model/merges/0", "7", "not what"},
+        fault{"/model/merges/0", R"(["a","b","c"])", "not what"},
+        fault{"/normalizer", R"({"type":"Lowercase"})", "normalizer Lowercase"},
+        fault{"/pre_tokenizer", "null", "no pre-tokenizer"},
+        fault{"/pre_tokenizer", R"({"type":"Metaspace"})", "pre-tokenizer Metaspace"},
+        fault{"/pre_tokenizer/add_prefix_space", "true", "add_prefix_space"},
+        fault{"/pre_tokenizer", R"({"type":"Split","behavior":"Removed","pattern":{"String":"a"}})",
               "Split"},
         fault{"/pre_tokenizer",
-              {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"String", "a"}}}},
+              R"({"type":"Split","behavior":"Isolated","pattern":{"String":"a"}})",
               "not ByteLevel"},
         fault{"/pre_tokenizer",
-              {{"type", "Sequence"},
-               {"pretokenizers",
-                {{{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(a"}}}},
-                 {{"type", "ByteLevel"}, {"add_prefix_space", false}}}}},
+              R"({"type":"Sequence","pretokenizers":[
+                  {"type":"Split","behavior":"Isolated","pattern":{"Regex":"(a"}},
+                  {"type":"ByteLevel","add_prefix_space":false}]})",
               "pattern (a"},
-        fault{"/post_processor", {{"type", "BertProcessing"}}, "post-processor BertProcessing"},
-        fault{"/post_processor",
-              {{"type", "TemplateProcessing"}, {"single", json::array()}},
-              "lacks the text"},
-        fault{"/decoder", {{"type", "Metaspace"}}, "decoder Metaspace"},
-        fault{"/truncation", {{"max_length", 5}}, "truncation"},
-        fault{"/added_tokens", {{{"id", 1}, {"content", "<m>"}, {"lstrip", true}}}, "lstrip"},
-        fault{"/added_tokens", {{{"id", "x"}, {"content", "<m>"}}}, "token id"},
-        fault{"/added_tokens", {{{"content", "<m>"}}}, "not what"}));
+        fault{"/post_processor", R"({"type":"BertProcessing"})", "post-processor BertProcessing"},
+        fault{"/post_processor", R"({"type":"TemplateProcessing","single":[]})", "lacks the text"},
+        fault{"/decoder", R"({"type":"Metaspace"})", "decoder Metaspace"},
+        fault{"/truncation", R"({"max_length":5})", "truncation"},
+        fault{"/added_tokens", R"([{"id":1,"content":"<m>","lstrip":true}])", "lstrip"},
+        fault{"/added_tokens", R"([{"id":"x","content":"<m>"}])", "token id"},
+        fault{"/added_tokens", R"([{"content":"<m>"}])", "not what"}));
+
+TEST(tokenizer_file, deep_nesting_does_no_harm) {
+  constexpr std::size_t depth = 200'000;
+  const std::string deep = std::string(depth, '[') + std::string(depth, ']');
+  for (const std::string key : {"pre_tokenizer", "post_processor", "normalizer", "model"}) {
+    std::string text = small_tokenizer().dump();
+    text.pop_back();
+    text += ",\"" + key + "\":{\"type\":\"Deep\",\"x\":" + deep + "}}";
+    EXPECT_THAT(refusal([&] { tokenizer{text}; }), HasSubstr("Deep is not supported"));
+  }
+}
 
 TEST(tokenizer_file, text_that_is_no_tokenizer_is_refused) {
   EXPECT_THAT(refusal([] { tokenizer(""); }), HasSubstr("not valid JSON"));
