@@ -12,5 +12,6 @@ void add_bench_moe(CLI::App& bench, command& chosen);
 void add_bench_router(CLI::App& bench, command& chosen);
 void add_bench_serve(CLI::App& bench, command& chosen);
 void add_bench_idle(CLI::App& bench, command& chosen);
+void add_bench_locality(CLI::App& bench, command& chosen);
 
 }  // namespace eldr::apps

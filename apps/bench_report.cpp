@@ -53,20 +53,6 @@ void add_bench_options(CLI::App& app, bench_options& options) {
   app.add_flag("--json", options.json, "One JSON object instead of a table");
 }
 
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) {
-    return std::nan("");
-  }
-  const auto last = static_cast<double>(values.size() - 1);
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::lround(q * last));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-double median(std::vector<double> values) {
-  return quantile(std::move(values), 0.5);
-}
-
 void show_progress(std::string_view text) {
   std::cerr << text << std::endl;
 }

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "apps/quantile.hpp"  // For those who report.
+
 namespace eldr::apps {
 
 /// What all benchmarks take.
@@ -15,10 +17,6 @@ struct bench_options {
   bool json = false;
 };
 void add_bench_options(CLI::App& app, bench_options& options);
-
-/// Value below which the share `q` (0 to 1) of the values lies; NaN if there are none.
-double quantile(std::vector<double> values, double q);
-double median(std::vector<double> values);
 
 /// One line on standard error: what a long run is doing now.
 void show_progress(std::string_view text);

@@ -16,6 +16,7 @@ void add_bench(CLI::App& app, command& chosen) {
   add_bench_router(*bench, chosen);
   add_bench_serve(*bench, chosen);
   add_bench_idle(*bench, chosen);
+  add_bench_locality(*bench, chosen);
   add_bench_peer(*bench, chosen);
 }
 

@@ -2,22 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
-namespace eldr::apps {
+#include "apps/quantile.hpp"
 
-namespace {
-double quantile(std::vector<double> values, double q) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1,
-                         static_cast<std::size_t>(q * static_cast<double>(values.size())))];
-}
-}  // namespace
+namespace eldr::apps {
 
 std::string to_json_line(const completion& c, const prompt_line& p) {
   nlohmann::ordered_json out;
@@ -87,11 +77,14 @@ std::string totals(const std::vector<completion>& all) {
       ++per_decoder[c.decode_node];
     }
   }
-  auto out = fmt::format(
-      "{} answers, {} failed, {} tokens; TTFT p50 {:.1f} ms, p99 {:.1f} ms; TPOT p50 {:.2f} ms, "
-      "p99 {:.2f} ms\n",
-      all.size(), failed, tokens, quantile(ttft, 0.5), quantile(ttft, 0.99), quantile(tpot, 0.5),
-      quantile(tpot, 0.99));
+  auto out = fmt::format("{} answers, {} failed, {} tokens", all.size(), failed, tokens);
+  if (!ttft.empty()) {
+    out += fmt::format("; TTFT p50 {:.1f} ms, p99 {:.1f} ms", median(ttft), quantile(ttft, 0.99));
+  }
+  if (!tpot.empty()) {
+    out += fmt::format("; TPOT p50 {:.2f} ms, p99 {:.2f} ms", median(tpot), quantile(tpot, 0.99));
+  }
+  out += '\n';
   for (const auto& [node, count] : per_decoder) {
     out += fmt::format("  {} decoded {}\n", node, count);
   }

@@ -245,6 +245,8 @@ void decoder_core::on_step_done(context& ctx, gpu::step_result& result) {
       sum += n;
     }
     distinct_experts_ = sum / static_cast<float>(result.distinct_experts.size());
+    sequence_steps_ += batch_;
+    sequence_experts_ += static_cast<double>(batch_) * distinct_experts_;
   }
   if (!result.error.empty()) {
     ++engine_errors_;
@@ -407,6 +409,8 @@ named_counts decoder_core::counts() const {
           {"tasks_total", tasks_},
           {"steps_total", steps_},
           {"tokens_total", tokens_},
+          {"sequence_steps_total", sequence_steps_},
+          {"sequence_experts_total", static_cast<std::int64_t>(sequence_experts_)},
           {"pulled_bytes_total", pulled_bytes_},
           {"pulls_failed_total", pulls_failed_},
           {"engine_errors_total", engine_errors_}};

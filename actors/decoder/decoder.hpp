@@ -88,6 +88,8 @@ class decoder_core final : public worker_core {
   std::int64_t tasks_ = 0;
   std::int64_t steps_ = 0;
   std::int64_t tokens_ = 0;
+  std::int64_t sequence_steps_ = 0;    ///< Sum over steps of the batch.
+  double sequence_experts_ = 0;        ///< Sum over steps of batch times distinct experts a layer.
   std::int64_t pulled_bytes_ = 0;
   std::int64_t pulls_failed_ = 0;
   std::int64_t engine_errors_ = 0;

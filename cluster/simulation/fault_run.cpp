@@ -77,8 +77,8 @@ class fault_run {
     s.decodes = static_cast<std::uint32_t>(between(1, 4));
     s.blocks = static_cast<std::uint32_t>(between(16, 64));
     s.settings = fast_settings();
-    static constexpr const char* policies[] = {"rr", "random", "jsq", "p2c"};
-    s.settings.policy = policies[draw(4)];
+    static constexpr const char* policies[] = {"rr", "random", "jsq", "p2c", "union"};
+    s.settings.policy = policies[draw(5)];
     s.settings.decode_batch_max = static_cast<std::uint32_t>(between(2, 8));
     s.settings.decode_queue_max = static_cast<std::uint32_t>(between(4, 32));
     s.settings.prefill_chunk_tokens = static_cast<std::uint32_t>(between(1, 4) * 16);
