@@ -59,10 +59,6 @@ void host_forward::run_layers(const step_batch& batch, const engine_memory& memo
   for (std::uint32_t layer = 0; layer < geometry_.layers; ++layer) {
     attention_layer(layer, memory);
     const layer_weights& weights = weights_.layers()[layer];
-    for_rows([&](std::uint32_t row) {
-      k_.rms_norm(hidden_.row(row), norms_[layer].expert.data(), config_.rms_norm_eps,
-                  normed_.row(row), geometry_.hidden);
-    });
     team_.run([&](std::uint32_t rank) { project(weights.gate, normed_, gate_, rank); });
     for_rows([&](std::uint32_t row) { choose_experts(row); });
     experts_.run(weights.experts, normed_.from(), hidden_.from(), choices_, choice_weights_,
@@ -99,6 +95,10 @@ void host_forward::prepare(const step_batch& batch) {
 template <class F>
 void host_forward::for_rows(F f) {
   const auto count = static_cast<std::uint32_t>(rows_.size());
+  if (count == 1) {  // Not worth waking anybody.
+    f(0U);
+    return;
+  }
   team_.run([&](std::uint32_t rank) {
     const index_range share = share_of(count, rank, team_.size(), 1);
     for (std::uint32_t row = share.begin; row < share.end; ++row) {
@@ -128,8 +128,11 @@ void host_forward::attention_layer(std::uint32_t layer, const engine_memory& mem
   for_rows([&](std::uint32_t row) { rotate_and_store(row, layer, memory); });
   attention_.run(layer, memory, q_, attended_);
   team_.run([&](std::uint32_t rank) { project(weights.o, attended_, projected_, rank); });
-  for_rows(
-      [&](std::uint32_t row) { k_.add(hidden_.row(row), projected_.row(row), geometry_.hidden); });
+  for_rows([&](std::uint32_t row) {
+    k_.add(hidden_.row(row), projected_.row(row), geometry_.hidden);
+    k_.rms_norm(hidden_.row(row), norms_[layer].expert.data(), config_.rms_norm_eps,
+                normed_.row(row), geometry_.hidden);
+  });
 }
 
 /// K and V go to memory in the stored dtype; attention reads them from there, also this step's own.

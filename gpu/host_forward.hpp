@@ -49,6 +49,7 @@ class host_forward {
   };
 
   void prepare(const step_batch& batch);
+  /// Adds attention to hidden_ and leaves the experts' input in normed_.
   void attention_layer(std::uint32_t layer, const engine_memory& memory);
   void rotate_and_store(std::uint32_t row, std::uint32_t layer, const engine_memory& memory);
   void choose_experts(std::uint32_t row);
