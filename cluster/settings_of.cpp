@@ -44,6 +44,7 @@ messages::transport_limits transport_limits_of(const manifest& m) {
   limits.frame_bytes_max = m.limits.frame_bytes_max;
   limits.credit_frames = m.limits.credit_frames;
   limits.queue_bytes_max = m.limits.peer_queue_bytes_max;
+  limits.client_queue_bytes_max = m.limits.client_buffer_bytes_max;
   limits.queue_frames_max = m.limits.peer_queue_frames_max;
   limits.reserved_frames_max = m.limits.peer_reserved_frames_max;
   limits.gets_in_flight = m.limits.gets_in_flight;

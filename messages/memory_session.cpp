@@ -87,9 +87,10 @@ bool memory_network::impl::over_bounds(const session_end& end, const memory::mes
     return end.lanes[static_cast<std::size_t>(traffic::reserved)].frames.size() >=
            limits.reserved_frames_max;
   }
-  return !end.lent.empty() ? false
-                           : end.waiting.size() >= limits.queue_frames_max ||
-                                 end.queued_bytes + what.bytes > limits.queue_bytes_max;
+  return !end.lent.empty()
+             ? false
+             : end.waiting.size() >= limits.queue_frames_max ||
+                   end.queued_bytes + what.bytes > limits.queue_bytes_max_of(end.remote.id);
 }
 
 send_result memory_network::impl::send(const process_ptr& process, session_id session,

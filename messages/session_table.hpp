@@ -21,6 +21,7 @@ struct session_slot {
   std::atomic<std::size_t> bulk_bytes{0};
   std::atomic<std::uint32_t> bulk_frames{0};
   std::atomic<std::uint32_t> reserved_frames{0};
+  std::atomic<std::size_t> bulk_bytes_max{0};  ///< Bound of the session that is open.
 };
 
 /// A message's share of its session's queue, given back when the message is gone. The counts of a
@@ -56,9 +57,10 @@ class queue_share {
   }
 
   bool exceeds(const transport_limits& limits) const noexcept {
-    return cls_ == traffic::bulk ? frames_before_ >= limits.queue_frames_max ||
-                                       bytes_before_ + bytes_ > limits.queue_bytes_max
-                                 : frames_before_ >= limits.reserved_frames_max;
+    return cls_ == traffic::bulk
+               ? frames_before_ >= limits.queue_frames_max ||
+                     bytes_before_ + bytes_ > slot_->bulk_bytes_max.load(std::memory_order_relaxed)
+               : frames_before_ >= limits.reserved_frames_max;
   }
 
  private:
@@ -92,7 +94,10 @@ class session_table {
     }
     return 0;
   }
-  void open(session_id id) noexcept { slot_of(id).open.store(id, std::memory_order_release); }
+  void open(session_id id, std::size_t bulk_bytes_max) noexcept {
+    slot_of(id).bulk_bytes_max.store(bulk_bytes_max, std::memory_order_relaxed);
+    slot_of(id).open.store(id, std::memory_order_release);
+  }
   void release(session_id id) noexcept {
     close(id);
     taken_[id % sessions_max] = false;

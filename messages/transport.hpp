@@ -19,12 +19,12 @@ using session_id = std::uint64_t;
 
 /// Who a node is. Sent in Hello and Welcome.
 struct identity {
-  std::string node;                ///< Name from the manifest; unique in the cluster.
-  std::string role;                ///< gateway, router, prefill, decode or client.
-  std::uint64_t incarnation = 0;   ///< Fresh and random at each start; never 0.
-  std::uint64_t fingerprint = 0;   ///< Numerics fingerprint; 0 without an engine.
-  std::uint64_t layout = 0;        ///< Hash of geometry and KV layout; 0 without an engine.
-  std::string address;             ///< Where it listens, "host:port"; empty for clients.
+  std::string node;               ///< Name from the manifest; unique in the cluster.
+  std::string role;               ///< gateway, router, prefill, decode or client.
+  std::uint64_t incarnation = 0;  ///< Fresh and random at each start; never 0.
+  std::uint64_t fingerprint = 0;  ///< Numerics fingerprint; 0 without an engine.
+  std::uint64_t layout = 0;       ///< Hash of geometry and KV layout; 0 without an engine.
+  std::string address;            ///< Where it listens, "host:port"; empty for clients.
 };
 
 /// Memory of a peer that may be read one-sided; valid for one session.
@@ -42,12 +42,12 @@ struct peer {
 
 /// Why a session ended.
 enum class end_reason : std::uint8_t {
-  closed_here,     ///< close() or stop() at this end.
-  closed_by_peer,  ///< The peer closed it, or its process ended.
-  transport_error, ///< The endpoint reported an error.
-  malformed,       ///< The peer sent bytes that are not a valid frame.
-  overflow,        ///< Our queue to the peer exceeded its bound.
-  replaced,        ///< A newer session with the same node took its place.
+  closed_here,      ///< close() or stop() at this end.
+  closed_by_peer,   ///< The peer closed it, or its process ended.
+  transport_error,  ///< The endpoint reported an error.
+  malformed,        ///< The peer sent bytes that are not a valid frame.
+  overflow,         ///< Our queue to the peer exceeded its bound.
+  replaced,         ///< A newer session with the same node took its place.
 };
 const char* to_string(end_reason) noexcept;
 
@@ -90,22 +90,28 @@ class transport_events {
 
 /// Limits of a transport. Both ends should agree on frame_bytes_max.
 struct transport_limits {
-  std::uint32_t frame_bytes_max = 1u << 20;         ///< Larger messages are refused by send().
-  std::uint32_t credit_frames = 256;                ///< Bulk frames in flight per session and direction.
-  std::size_t queue_bytes_max = 64u << 20;          ///< Per peer, waiting for credits or the wire.
-  std::uint32_t queue_frames_max = 16384;           ///< Bulk frames, likewise.
-  std::uint32_t reserved_frames_max = 4096;         ///< Reserved frames per peer, waiting for the wire.
-  std::uint32_t gets_in_flight = 8;                 ///< Outstanding reads per get() call.
+  std::uint32_t frame_bytes_max = 1u << 20;  ///< Larger messages are refused by send().
+  std::uint32_t credit_frames = 256;         ///< Bulk frames in flight per session and direction.
+  std::size_t queue_bytes_max = 64u << 20;   ///< Per peer, waiting for credits or the wire.
+  std::size_t client_queue_bytes_max = 1u << 20;  ///< The same for peers of role client: one that
+                                                  ///< does not read is cut off.
+  std::uint32_t queue_frames_max = 16384;         ///< Bulk frames, likewise.
+  std::uint32_t reserved_frames_max = 4096;  ///< Reserved frames per peer, waiting for the wire.
+  std::uint32_t gets_in_flight = 8;          ///< Outstanding reads per get() call.
   std::uint32_t dial_timeout_ms = 2000;
+
+  std::size_t queue_bytes_max_of(const identity& peer) const {
+    return peer.role == "client" ? client_queue_bytes_max : queue_bytes_max;
+  }
 };
 
 /// What a transport has done since it was made. Totals only grow.
 struct transport_counters {
-  std::uint64_t sessions_open = 0;        ///< Instantaneous.
+  std::uint64_t sessions_open = 0;  ///< Instantaneous.
   std::uint64_t sessions_total = 0;
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
-  std::uint64_t bytes_sent = 0;           ///< Payload.
+  std::uint64_t bytes_sent = 0;  ///< Payload.
   std::uint64_t bytes_received = 0;
   std::uint64_t credit_stalls = 0;        ///< Bulk frames that had to wait for credits.
   std::uint64_t late_frames_dropped = 0;  ///< Frames of sessions that had ended.
@@ -113,7 +119,7 @@ struct transport_counters {
   std::uint64_t handshakes_refused = 0;   ///< Bootstrap connections that led to no session.
   std::uint64_t gets = 0;
   std::uint64_t get_bytes = 0;
-  std::uint64_t sleeps = 0;               ///< Times that the progress thread went to sleep.
+  std::uint64_t sleeps = 0;  ///< Times that the progress thread went to sleep.
 };
 
 /// One node's end of all its sessions. All methods may be called from any thread unless stated.

@@ -219,7 +219,7 @@ void ucx_engine::attend(ucx_session& session) {
 
 bool ucx_engine::sweep_ended() {
   const auto erased = std::erase_if(ended_, [this](session_ptr& session) {
-    if (!session->settle()) {
+    if (!session->settle(clock_ns())) {
       return false;
     }
     common_->table.release(session->id());

@@ -174,7 +174,7 @@ void ucx_engine::open(ucx_session& session) {
     found->second->at = link::stage::live;
     --handshakes_;
   }
-  common_->table.open(session.id());
+  common_->table.open(session.id(), options_.limits.queue_bytes_max_of(session.who().id));
   live_counters::add(common_->counters.sessions_open);
   live_counters::add(common_->counters.sessions_total);
   events_.opened(session.who());
@@ -208,7 +208,7 @@ void ucx_engine::end_session(ucx_session& session, end_reason reason, const std:
   if (session.fin_deadline_ns != 0) {
     --fins_expected_;
   }
-  session.shut();
+  session.shut(clock_ns());
   by_slot_[session.id() % sessions_max] = nullptr;
   auto owned = by_nonce_.extract(session.nonce());
   ended_.push_back(std::move(owned.mapped()));

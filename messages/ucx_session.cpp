@@ -271,21 +271,29 @@ void ucx_session::released(traffic cls) {
 
 // --- the end ------------------------------------------------------------------------------------
 
-void ucx_session::shut() {
+void ucx_session::shut(std::int64_t now_ns) {
   state = phase::ended;
   waiting_.clear();
   for (const auto& piece : std::exchange(awaited_, {})) {
     --piece.item->in_flight;  // Nobody but take_data() would write to its destination.
   }
-  if (endpoint_ != nullptr) {
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    closing_ = ucp_ep_close_nbx(endpoint_, &params);
-  }
+  close_due_ns_ = now_ns + close_delay_ns;
 }
 
-bool ucx_session::settle() {
+void ucx_session::close_endpoint() {
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  closing_ = ucp_ep_close_nbx(std::exchange(endpoint_, nullptr), &params);
+}
+
+bool ucx_session::settle(std::int64_t now_ns) {
+  if (endpoint_ != nullptr) {
+    if (now_ns < close_due_ns_) {
+      return false;
+    }
+    close_endpoint();
+  }
   if (UCS_PTR_IS_PTR(closing_) && ucp_request_check_status(closing_) != UCS_INPROGRESS) {
     ucp_request_free(std::exchange(closing_, nullptr));
   }

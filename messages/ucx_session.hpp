@@ -170,12 +170,13 @@ class ucx_session {
   void fail(end_reason, std::string detail);
   const std::optional<failed>& failure() const noexcept { return failure_; }
 
-  /// Begins to close the endpoint: nothing is sent or received from now on.
-  void shut();
+  /// Nothing is sent or received from now on. The endpoint is closed a little later, by settle().
+  void shut(std::int64_t now_ns);
   /// After shut(): answers the reads that UCX has let go of; true when nothing is left in UCX.
-  bool settle();
+  bool settle(std::int64_t now_ns);
 
  private:
+  void close_endpoint();
   static std::size_t index(traffic cls) noexcept { return static_cast<std::size_t>(cls); }
   static void on_sent(void* request, ucs_status_t, void* item);
   static void on_got(void* request, ucs_status_t, void* item);
@@ -201,6 +202,10 @@ class ucx_session {
   setup setup_;
   peer who_;
   ucp_ep_h endpoint_ = nullptr;
+  /// A forced close while UCX 1.13 still answers a peer's read, or is about to note that the
+  /// connection broke, leaves an event behind that touches freed memory. By then both are over.
+  static constexpr std::int64_t close_delay_ns = 200'000'000;
+  std::int64_t close_due_ns_ = 0;
   ucs_status_ptr_t closing_ = nullptr;
   /// Of the peer's regions that UCX reads without the peer; null for the others.
   std::vector<ucp_rkey_h> keys_;

@@ -391,6 +391,36 @@ TEST_P(contract, bytes_in_the_queue_are_bounded_too) {
   b.seen.release();
 }
 
+TEST_P(contract, a_client_that_does_not_read_is_cut_off_without_touching_others) {
+  transport_limits limits;
+  limits.credit_frames = 4;
+  limits.client_queue_bytes_max = 64'000;
+  make_world(limits);
+  auto& a = add("a");
+  node_options as_client;
+  as_client.role = "client";
+  as_client.listens = false;
+  auto& client = add("client-1", as_client);
+  auto& other = add("z");
+  ASSERT_TRUE(here().open(client, a));
+  const auto to_client = a.last_session();
+  ASSERT_TRUE(here().open(a, other));
+  const auto to_other = a.last_session();
+  client.seen.hold(true);
+  other.seen.hold(true);
+  auto result = send_result::queued;
+  for (int i = 0; i < 100 && result == send_result::queued; ++i) {
+    ASSERT_EQ(a.net->send(to_other, bulk(1, 1000)), send_result::queued);
+    result = a.net->send(to_client, bulk(1, 1000));
+  }
+  EXPECT_EQ(result, send_result::overflow);
+  ASSERT_TRUE(run_until([&] { return !client.seen.ends().empty(); }));
+  EXPECT_EQ(a.seen.ends().size(), 1U);
+  EXPECT_EQ(a.net->send(to_other, bulk(2)), send_result::queued);
+  client.seen.release();
+  other.seen.release();
+}
+
 TEST_P(contract, a_message_that_is_too_large_is_refused_loudly) {
   transport_limits limits;
   limits.frame_bytes_max = 10'000;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "messages/memory_network.hpp"
@@ -155,6 +156,7 @@ struct node_options {
   std::uint64_t incarnation = 0;  ///< 0: the next free one.
   std::size_t region_bytes = 0;
   bool listens = true;
+  std::string role = "decode";
 };
 
 struct node {
@@ -181,7 +183,7 @@ class world {
   std::unique_ptr<node> add(const std::string& name, node_options options = {}) {
     identity id;
     id.node = name;
-    id.role = "decode";
+    id.role = options.role;
     id.incarnation = options.incarnation == 0 ? ++incarnations_ : options.incarnation;
     id.fingerprint = 7;
     id.layout = 9;
