@@ -110,9 +110,9 @@ TEST_P(lossless, whatever_the_threads) {
     options_.threads = threads;
     const auto runner = runner_with(options_);
     kv_memory memory(runner->layout(), runner->geometry(), 12);
-    check_chunks(*runner, memory, text_, expected_, 0, 80);
-    EXPECT_EQ(decode_all(*runner, tokens(text_.begin(), text_.begin() + 4)),
-              hashes(expected_.begin(), expected_.begin() + 4));
+    check_chunks(*runner, memory, text_, expected_, 0, 180);
+    EXPECT_EQ(decode_all(*runner, tokens(text_.begin(), text_.begin() + 3)),
+              hashes(expected_.begin(), expected_.begin() + 3));
     EXPECT_EQ(runner->fingerprint(), runner_->fingerprint());
   }
 }
