@@ -34,7 +34,10 @@ class tokenizer_codec final : public actors::text_codec {
     return std::find(config_.eos.begin(), config_.eos.end(), id) != config_.eos.end();
   }
   std::uint32_t vocab() const override { return config_.geometry.vocab; }
-  std::uint32_t context_max() const override { return config_.geometry.context_max; }
+  // A signature cell counts tokens in 16 bits.
+  std::uint32_t context_max() const override {
+    return std::min(config_.geometry.context_max, 65'535U);
+  }
 
  private:
   gpu::model_config config_;
