@@ -56,7 +56,11 @@ TEST_P(killed, loses_and_changes_nothing) {
                                      .tokens)
         << i << " after " << answers[i].last.attempts << " attempts";
   }
-  EXPECT_GT(retried, 0u) << "the kill came too late to matter";
+  // A prompt takes a few ms: whether one was at the prefill worker when it died is chance. Answers
+  // take a second: some were at the decoder.
+  if (std::string_view(GetParam()).starts_with("decode")) {
+    EXPECT_GT(retried, 0u) << "the kill came too late to matter";
+  }
   EXPECT_EQ(cluster.unrest(GetParam()), "");
 }
 
