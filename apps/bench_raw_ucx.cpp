@@ -138,7 +138,8 @@ bool raw_ucx::turn(int stop_fd) {
     return false;
   }
   if (ucp_worker_arm(worker_->get()) != UCS_OK) {
-    return false;  // There is something to progress.
+    ::sched_yield();  // There is something to progress, perhaps by UCX's own thread.
+    return false;
   }
   std::array<pollfd, 2> watched{{{worker_->event_fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}}};
   (void)poll(watched.data(), watched.size(), sleep_ms);
