@@ -1,7 +1,6 @@
 #include "fit/fit.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <span>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "fit/assignment.hpp"
 #include "fit/error.hpp"

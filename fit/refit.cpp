@@ -1,6 +1,5 @@
 #include "fit/refit.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 #include "fit/assignment.hpp"

@@ -2,7 +2,6 @@
 /// Representations of a signature: what is made of the counts before signatures are compared.
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>

@@ -7,6 +7,7 @@
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 #include <chrono>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,12 @@ class caf_mailbox final : public mailbox {
  private:
   caf::actor actor_;
   runtime::execution where_;
+};
+
+/// Address of an actor that was never started.
+class closed_mailbox final : public mailbox {
+ public:
+  void put(event) override {}
 };
 
 class core_actor final : public caf::event_based_actor, private context {
@@ -203,15 +210,16 @@ struct runtime::impl {
   bool stopped = false;
 
   actor_ref spawn(const std::string& name, std::unique_ptr<core> core, execution where) {
+    // Held throughout, so that stop() either finds the actor or has come first.
+    const std::lock_guard lock(actors_mutex);
     if (stopped) {
-      return nullptr;
+      return std::make_shared<closed_mailbox>();
     }
     auto actor = system.spawn<core_actor>(
         name, std::move(core), env, where,
         [this](const std::string& n, std::unique_ptr<eldr::actors::core> c) {
           return spawn(n, std::move(c), execution::scheduler);
         });
-    const std::lock_guard lock(actors_mutex);
     // Forget the ended ones now and then: requests come and go.
     if (actors.size() > 2 * live_estimate + 64) {
       std::erase_if(actors,
@@ -254,12 +262,12 @@ void runtime::deliver(const std::function<void()>& put_events) {
 }
 
 void runtime::stop() {
-  if (std::exchange(impl_->stopped, true)) {
-    return;
-  }
   std::vector<caf::actor_addr> actors;
   {
     const std::lock_guard lock(impl_->actors_mutex);
+    if (std::exchange(impl_->stopped, true)) {
+      return;
+    }
     actors = impl_->actors;
   }
   for (const auto& address : actors) {

@@ -40,6 +40,7 @@ class runtime {
   /// message), never on two at once.
   enum class execution : std::uint8_t { scheduler, progress };
 
+  /// After stop() nothing is started; the address leads nowhere.
   actor_ref spawn(const std::string& name, std::unique_ptr<core>,
                   execution where = execution::scheduler);
 

@@ -137,13 +137,15 @@ void node_core::tick(context& ctx) {
     next_beat_ns_ = now + ms_to_ns(settings_.heartbeat_ms);
   }
   deadlines.add(next_beat_ns_);
-  if ((!ready_ || draining_) && !drained_) {
-    if (!own_survey_out_ && now >= next_own_survey_ns_) {
+  // While a survey is out, its answer is the next thing to wait for.
+  if ((!ready_ || draining_) && !drained_ && !own_survey_out_) {
+    if (now >= next_own_survey_ns_) {
       next_own_survey_ns_ = now + ms_to_ns(own_survey_ms);
       own_survey_out_ = true;
       ask_actors(ctx, 0, 0);
+    } else {
+      deadlines.add(next_own_survey_ns_);
     }
-    deadlines.add(std::max(next_own_survey_ns_, now + 1));
   }
   deadlines.arm(ctx);
 }

@@ -168,9 +168,9 @@ TEST(step_time_model, finds_the_coefficients_and_freezes_when_it_cannot) {
   const auto before = model.now();
   step_time_model frozen = model;
   for (int i = 0; i < 50'000; ++i) {
-    frozen.observe(8, 80, 1000);  // Tells nothing apart.
+    frozen.observe(8, 80, 820);  // As the model says, but tells nothing apart.
   }
-  EXPECT_LT(frozen.fits() - fits, 200u);
+  EXPECT_LT(frozen.fits() - fits, 400u);  // Of 780 occasions.
   EXPECT_NEAR(frozen.now().b, before.b, 1.0);
   step_time_model negative;
   for (int i = 0; i < 3000; ++i) {
