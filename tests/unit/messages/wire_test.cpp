@@ -429,11 +429,10 @@ TEST(credits, the_window_is_never_exceeded_and_never_lost) {
 TEST(session_table, shares_of_a_queue_come_back) {
   session_table table;
   const auto id = table.reserve();
-  table.open(id);
+  table.open(id, 100);
   auto& slot = table.slot_of(id);
   transport_limits limits;
   limits.queue_frames_max = 2;
-  limits.queue_bytes_max = 100;
   limits.reserved_frames_max = 1;
   {
     const queue_share first(slot, traffic::bulk, 50);
@@ -457,7 +456,7 @@ TEST(session_table, ids_are_never_used_twice_and_slots_are) {
     ASSERT_NE(id, 0u);
     EXPECT_EQ(++seen[id], 1);
     EXPECT_FALSE(table.is_open(id));
-    table.open(id);
+    table.open(id, 1);
     EXPECT_TRUE(table.is_open(id));
     EXPECT_TRUE(table.close(id));
     EXPECT_FALSE(table.close(id));
