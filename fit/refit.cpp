@@ -49,8 +49,7 @@ std::optional<std::vector<float>> refit_centroids(const artifact& routing,
   if (usable.size() < routing.slots) {
     return std::nullopt;
   }
-  const auto features =
-      signature_features(counts, routing.kind, weights, usable, options.threads);
+  const auto features = signature_features(counts, routing.kind, weights, usable, options.threads);
   const clustering clusters = spherical_kmeans(cosines(features, routing.mask, options.threads),
                                                {.clusters = routing.slots,
                                                 .iterations_max = options.kmeans_iterations_max,

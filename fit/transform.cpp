@@ -25,7 +25,8 @@ constexpr std::size_t alignment = 64;
 // The compiler's own vectors: one body serves both paths, and with neither contraction nor
 // reassociation allowed both give the same bits.
 using float_vector = float __attribute__((vector_size(lanes * sizeof(float)), may_alias));
-using count_vector = std::uint16_t __attribute__((vector_size(lanes * sizeof(std::uint16_t)), may_alias));
+using count_vector =
+    std::uint16_t __attribute__((vector_size(lanes * sizeof(std::uint16_t)), may_alias));
 
 std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
