@@ -12,6 +12,7 @@
 
 #include "messages/bootstrap.hpp"
 #include "messages/socket.hpp"
+#include "messages/ucx_session.hpp"
 #include "messages/ucx_worker.hpp"
 #include "messages/wire_header.hpp"
 
