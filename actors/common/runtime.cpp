@@ -68,7 +68,7 @@ class inline_unit final : public caf::execution_unit {
 };
 
 /// Set while its thread is inside runtime::deliver().
-thread_local inline_unit* delivering = nullptr;
+thread_local inline_unit* delivering = nullptr;  // allowed: names the unit of this call, not state
 
 class caf_mailbox final : public mailbox {
  public:
