@@ -66,7 +66,7 @@ struct limit_options {
 };
 
 struct timeout_options {
-  std::uint32_t heartbeat_ms = 100;
+  std::uint32_t heartbeat_ms = 250;
   std::uint32_t health_deadline_ms = 1000;  ///< At least 500: loaded machines stall for tens of ms.
   std::uint32_t dial_ms = 2000;
   std::uint32_t lease_ms = 30'000;
